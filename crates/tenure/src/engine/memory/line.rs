@@ -29,13 +29,17 @@ pub(super) fn fits(ahead: impl IntoIterator<Item = Mode>, mine: Mode) -> bool {
 ///
 /// Weights only add up along the line, so who does not fit keeps everybody behind it out too: the
 /// admitted are always a first part of the line.
-pub(super) fn admitted(held: &[Mode], waiting: &[Mode]) -> usize {
-    (0..waiting.len())
-        .take_while(|&place| {
-            let ahead = held.iter().chain(&waiting[..place]).copied();
-            fits(ahead, waiting[place])
-        })
-        .count()
+pub(super) fn admitted(
+    held: impl IntoIterator<Item = Mode>,
+    waiting: impl IntoIterator<Item = Mode>,
+) -> usize {
+    let mut taken = held.into_iter().fold(0u64, |sum, mode| sum.saturating_add(weight(mode).0));
+    let enters = |mode: &Mode| {
+        let (amount, total) = weight(*mode);
+        taken = taken.saturating_add(amount);
+        taken <= total
+    };
+    waiting.into_iter().take_while(enters).count()
 }
 
 /// Refuses a mode that makes no sense, or that cannot be compared with the one a key is used in.
@@ -78,7 +82,7 @@ mod tests {
 
     /// A state a line can be in: everybody came one after another and nobody left since.
     fn arrived(all: &[Mode]) -> (Vec<Mode>, Vec<Mode>) {
-        let inside = admitted(&[], all);
+        let inside = admitted([], all.iter().copied());
         (all[..inside].to_vec(), all[inside..].to_vec())
     }
 
@@ -99,7 +103,7 @@ mod tests {
             for leaver in leaving {
                 if held.is_empty() { break; }
                 held.remove(leaver.index(held.len()));
-                let inside = admitted(&held, &waiting);
+                let inside = admitted(held.iter().copied(), waiting.iter().copied());
                 held.extend(waiting.drain(..inside));
                 prop_assert!(together(&held));
                 if let Some(head) = waiting.first() {
@@ -115,7 +119,7 @@ mod tests {
             for leaver in 0..held.len() {
                 let mut rest = held.clone();
                 let freed = weight(rest.remove(leaver)).0;
-                let woken = admitted(&rest, &waiting);
+                let woken = admitted(rest, waiting.iter().copied());
                 let taken: u64 = waiting[..woken].iter().map(|mode| weight(*mode).0).sum();
                 let spare = held.first().map_or(0, |mode| {
                     weight(*mode).1 - held.iter().map(|mode| weight(*mode).0).sum::<u64>()

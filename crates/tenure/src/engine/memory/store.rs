@@ -258,13 +258,18 @@ impl Entry {
         self.holders.retain(|held| held.until > now);
         self.queue.retain(|place| place.deadline > now);
         let mut changed = before != (self.holders.len(), self.queue.len());
-        while let Some(head) = self.queue.front() {
-            if !line::fits(self.holders.iter().map(|held| held.mode), head.mode) {
+        loop {
+            let held = self.holders.iter().map(|held| held.mode);
+            let enter = line::admitted(held, self.queue.iter().map(|place| place.mode));
+            if enter == 0 {
                 break;
             }
             changed = true;
-            if let Some(head) = self.queue.pop_front() {
-                self.hand_over(head, counter, now);
+            // Who cannot be told is skipped, which may make room for another: so once more after it.
+            for _ in 0..enter {
+                if let Some(head) = self.queue.pop_front() {
+                    self.hand_over(head, counter, now);
+                }
             }
         }
         if changed {

@@ -1,1 +1,5 @@
 //! Test kit.
+
+pub mod proxy;
+pub mod raw;
+pub mod server;

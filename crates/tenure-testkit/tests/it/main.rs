@@ -1,0 +1,4 @@
+//! The test kit's own tests.
+
+mod proxy;
+mod servers;

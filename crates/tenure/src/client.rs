@@ -127,7 +127,12 @@ impl Core {
                     if begin {
                         self.background.spawn(line::serve(self.clone(), line));
                     }
-                    return Ok(Some(waiting));
+                    // Closing may have passed this line by just before.
+                    return if self.closed.load(Ordering::Acquire) {
+                        Err(line::closed())
+                    } else {
+                        Ok(Some(waiting))
+                    };
                 }
             }
         }

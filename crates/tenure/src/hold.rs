@@ -33,8 +33,12 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    pub(crate) fn share_a_stay_with(&self, other: &Settings) -> bool {
-        self.renewal && other.renewal && self.term == other.term && self.value == other.value
+    /// Whether a grant for `granted` can serve these: the same wishes, and after the first turn only
+    /// where renewal gives each turn a full term.
+    pub(crate) fn fit(&self, granted: &Settings, turns: u64) -> bool {
+        let same =
+            self.term == granted.term && self.renewal == granted.renewal && self.value == granted.value;
+        same && (turns == 0 || self.renewal)
     }
 }
 

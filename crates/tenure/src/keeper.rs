@@ -82,8 +82,18 @@ impl Keeper {
             agenda: Mutex::default(),
             changed: Notify::new(),
         });
-        background.renewals().spawn(keeper.clone().run());
+        background.renewals().spawn(keeper.clone().supervise());
         keeper
+    }
+
+    /// Runs the loop again should it panic: one lease's trouble must not end the others.
+    async fn supervise(self: Arc<Self>) {
+        while let Err(error) = self.background.renewals().spawn(self.clone().run()).await {
+            if error.is_cancelled() {
+                return;
+            }
+            tracing::error!(%error, "the keeper panicked and goes on; please report this");
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Agenda> {

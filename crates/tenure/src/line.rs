@@ -12,7 +12,7 @@ use tokio::sync::{Notify, oneshot};
 use crate::client::Core;
 use crate::engine::{Mode, Released};
 use crate::error::{Error, ErrorKind, Result};
-use crate::hold::{Hold, LossCause, Settings};
+use crate::hold::{Hold, Settings};
 use crate::keeper::Ticket;
 use crate::key::{Key, Token};
 use crate::place::{InTheWay, Place};
@@ -140,7 +140,8 @@ impl Line {
 
     fn abandon(&self, number: u64) {
         let mut state = self.lock();
-        if let Some(index) = state.waiting.iter().position(|waiter| waiter.number == number) {
+        // Numbers grow along the line.
+        if let Ok(index) = state.waiting.binary_search_by_key(&number, |waiter| waiter.number) {
             state.waiting.remove(index);
             if state.waiting.is_empty() {
                 drop(state);
@@ -178,8 +179,7 @@ impl Line {
         let mut lines = core.lock_lines();
         let mut state = self.lock();
         state.waiting.retain(|waiter| !waiter.reply.is_closed());
-        let first = state.waiting.iter().find(|waiter| waiter.joins).or(state.waiting.front());
-        let Some(first) = first else {
+        let Some(first) = state.waiting.front() else {
             state.phase = Phase::Retired;
             lines.remove(&(self.key.clone(), self.mode));
             return None;
@@ -219,10 +219,8 @@ impl Line {
         }
         state.phase = Phase::Working;
         drop(state);
-        if hold.loss() != Some(LossCause::Taken) {
-            // It may still be there at the store.
-            stay::undo(core, hold.stake(), core.background.now());
-        }
+        // Something of it may still be there at the store.
+        stay::undo(core, hold.stake(), core.background.now());
         core.background.spawn(serve(core.clone(), self.clone()));
     }
 
@@ -310,7 +308,7 @@ impl State {
     /// Gives the next turn of a hold to the first waiting task, if its settings are the hold's.
     fn give_turn(&mut self, core: &Arc<Core>, line: &Arc<Line>, held: &Held) -> bool {
         while let Some(first) = self.waiting.front() {
-            let fits = held.turns == 0 || first.settings.share_a_stay_with(&held.hold.settings);
+            let fits = first.settings.fit(&held.hold.settings, held.turns);
             let Some(token) = Token::new(held.hold.raw, held.turns).filter(|_| fits) else { return false };
             let Some(waiter) = self.waiting.pop_front() else { return false };
             let turn = Turn {

@@ -35,11 +35,22 @@ enum Step {
 pub(crate) async fn enter(core: &Arc<Core>, line: &Line, settings: &Settings, join: bool) -> Result<Entered> {
     let began = core.background.now();
     let mut cut = false;
+    let mut pause = Duration::ZERO;
     loop {
+        let stay_began = core.background.now();
         match one_stay(core, line, settings, join).await {
             Ok(Step::Done(entered)) => return Ok(entered),
             Ok(Step::Again) if line.is_deserted() => return Ok(Entered::Deserted),
-            Ok(Step::Again) => {}
+            Ok(Step::Again) => {
+                // Places that are lost as soon as they are taken must not become a busy loop.
+                let hasty = core.background.now().since(stay_began) < Duration::from_millis(20);
+                pause = if hasty {
+                    (pause * 2).clamp(Duration::from_millis(1), Duration::from_millis(200))
+                } else {
+                    Duration::ZERO
+                };
+                core.background.sleep_until(core.background.now() + pause).await;
+            }
             // A connection that was found cut says nothing about the store: ask once more, as another owner.
             Err(error)
                 if error.kind() == ErrorKind::Unavailable

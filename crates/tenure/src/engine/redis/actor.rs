@@ -260,11 +260,12 @@ impl Actor {
 
     fn deliver(&self, push: Value) {
         let (Some(subscriber), Value::Push(items)) = (&self.subscriber, push) else { return };
-        if let [kind, channel, payload] = &items[..] {
-            if kind.text() == Some(b"message") && channel.text() == Some(&subscriber.channel) {
-                let floor = self.shared.floor.load(Ordering::Acquire);
-                subscriber.pushes.deliver(payload.text().unwrap_or_default(), floor);
-            }
+        if let [kind, channel, payload] = &items[..]
+            && kind.text() == Some(b"message")
+            && channel.text() == Some(&subscriber.channel)
+        {
+            let floor = self.shared.floor.load(Ordering::Acquire);
+            subscriber.pushes.deliver(payload.text().unwrap_or_default(), floor);
         }
     }
 
@@ -464,11 +465,11 @@ impl Outgoing {
             self.bytes.drain(..self.sent);
             self.sent = 0;
         }
-        if self.unflushed {
-            if let Poll::Ready(result) = link.poll_flush(cx) {
-                self.unflushed = false;
-                result?;
-            }
+        if self.unflushed
+            && let Poll::Ready(result) = link.poll_flush(cx)
+        {
+            self.unflushed = false;
+            result?;
         }
         Ok(())
     }

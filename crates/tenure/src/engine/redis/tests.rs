@@ -14,33 +14,33 @@ use crate::key::Owner;
 
 const TERM: Duration = Duration::from_secs(30);
 
-pub(super) async fn client(server: &Server) -> Redis {
+async fn client(server: &Server) -> Redis {
     let background = Background::threads().unwrap();
     Redis::options(&server.url()).unwrap().connect(&background).await.unwrap()
 }
 
-pub(super) async fn client_with(server: &Server, limit: Duration) -> Redis {
+async fn client_with(server: &Server, limit: Duration) -> Redis {
     let background = Background::threads().unwrap();
     Redis::options(&server.url()).unwrap().request_limit(limit).connect(&background).await.unwrap()
 }
 
-pub(super) fn key(name: &str) -> Key {
+fn key(name: &str) -> Key {
     Key::new(name).unwrap()
 }
 
-pub(super) fn claim(key: &Key, owner: u128, join: bool) -> Claim {
+fn claim(key: &Key, owner: u128, join: bool) -> Claim {
     let owner = Owner::from_id(owner);
     Claim { key: key.clone(), owner, mode: Mode::Exclusive, term: TERM, value: b"v".to_vec(), join }
 }
 
-pub(super) fn granted(answer: Answer) -> Grant {
+fn granted(answer: Answer) -> Grant {
     match answer {
         Answer::Granted(grant) => grant,
         Answer::Busy(busy) => panic!("busy: {busy:?}"),
     }
 }
 
-pub(super) fn busy(answer: Answer) -> Busy {
+fn busy(answer: Answer) -> Busy {
     match answer {
         Answer::Busy(busy) => busy,
         Answer::Granted(grant) => panic!("granted: {grant:?}"),
@@ -102,7 +102,7 @@ async fn a_renewal_prolongs_and_never_shortens_nor_creates() {
     granted(redis.claim(&claim(&key, 1, true)).await.unwrap());
     let longer = Stake { term: TERM * 2, ..stake.clone() };
     assert!(matches!(redis.renew(&[longer]).await[..], [Renewed::Kept(term)] if term == TERM * 2));
-    let kept = redis.renew(&[stake.clone()]).await;
+    let kept = redis.renew(std::slice::from_ref(&stake)).await;
     assert!(matches!(kept[..], [Renewed::Kept(term)] if term > TERM), "{kept:?}");
     assert!(server.raw().number(&["PTTL", "a"]) > 30_000);
 }

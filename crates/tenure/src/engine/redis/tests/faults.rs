@@ -153,7 +153,7 @@ async fn a_lost_push_shows_when_the_place_is_refreshed() {
     assert_eq!((&mut wake).await, Woken::Ask); // nobody listens now: as good as lost
     redis.release(&claim(&key, 1, true).stake()).await.unwrap();
     let stake = claim(&key, 2, true).stake();
-    assert!(matches!(redis.renew(&[stake.clone()]).await[..], [Renewed::Kept(_)]));
+    assert!(matches!(redis.renew(std::slice::from_ref(&stake)).await[..], [Renewed::Kept(_)]));
     let grant = granted(redis.claim(&claim(&key, 2, true)).await.unwrap());
     assert!(!grant.made);
     redis.release(&stake).await.unwrap();

@@ -195,7 +195,8 @@ impl Redis {
             Entered::Yes { .. } => true,
             Entered::No => false,
         };
-        let answer = self.settle(claim, &parts, fresh).await;
+        // Boxed, so that the free case stays small.
+        let answer = Box::pin(self.settle(claim, &parts, fresh)).await;
         // Whatever became of the script, the first flight made a hold.
         if fresh { answer.map_err(Error::maybe) } else { answer }
     }

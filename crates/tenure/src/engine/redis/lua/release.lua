@@ -1,5 +1,5 @@
 -- Gives back a hold, or a place in the queue, or both.
--- ARGV: 1 `t1:<owner>:`, 2 owner, 3 floor
+-- ARGV: 1 `t1:<owner>:`, 2 floor
 -- Answers 1 if there was something to give back, else 0.
 local holder = redis.pcall('GET', lock)
 if type(holder) == 'table' then holder = '' end -- something else than a lock
@@ -10,9 +10,9 @@ if redis.call('EXISTS', queue) == 0 then
   return is_mine and 1 or 0
 end
 
-local waited = leave(ARGV[2])
+local waited = leave(string.sub(ARGV[1], 4, 35))
 if is_mine or not holder then
-  local to = hand_over(tonumber(ARGV[3]))
+  local to = hand_over(tonumber(ARGV[2]))
   if not to and is_mine then redis.call('DEL', lock) end
 end
 return (is_mine or waited) and 1 or 0

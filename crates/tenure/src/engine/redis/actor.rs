@@ -77,7 +77,8 @@ struct Outgoing {
     unflushed: bool,
 }
 
-struct Meters {
+/// The figures of one connection. Made where the caller connects, with the recorder there is then.
+pub(super) struct Meters {
     flights: Counter,
     flight_size: Histogram,
     roundtrip: Histogram,
@@ -103,6 +104,7 @@ impl Actor {
         shared: Arc<Shared>,
         options: Arc<Options>,
         subscriber: Option<Subscriber>,
+        meters: Meters,
     ) -> Actor {
         Actor {
             requests,
@@ -110,11 +112,7 @@ impl Actor {
             shared,
             options,
             subscriber,
-            meters: Meters {
-                flights: metrics::counter!("tenure_flights_total", "engine" => "redis"),
-                flight_size: metrics::histogram!("tenure_flight_size", "engine" => "redis"),
-                roundtrip: metrics::histogram!("tenure_engine_roundtrip_seconds", "engine" => "redis"),
-            },
+            meters,
             waiting: VecDeque::new(),
             flying: VecDeque::new(),
             told: 0,
@@ -430,6 +428,16 @@ impl Actor {
                 self.restart_tick();
                 self.expire_waiting(Instant::now());
             }
+        }
+    }
+}
+
+impl Meters {
+    pub(super) fn new() -> Meters {
+        Meters {
+            flights: metrics::counter!("tenure_flights_total", "engine" => "redis"),
+            flight_size: metrics::histogram!("tenure_flight_size", "engine" => "redis"),
+            roundtrip: metrics::histogram!("tenure_engine_roundtrip_seconds", "engine" => "redis"),
         }
     }
 }

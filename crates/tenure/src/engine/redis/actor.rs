@@ -232,6 +232,11 @@ impl Actor {
         let mut size = 0_u32;
         while self.out.unsent() < MOST_UNSENT {
             let Some(request) = self.waiting.pop_front() else { break };
+            if !request.must && request.answer.as_ref().is_some_and(|answer| answer.is_closed()) {
+                // Its caller went away before it was sent: nobody would undo it.
+                self.settle(request, Ok(Vec::new()));
+                continue;
+            }
             let start = self.out.given;
             self.out.give(&request.bytes);
             self.flying.push_back(Flying { request, start, got: Vec::new() });

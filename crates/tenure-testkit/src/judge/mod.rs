@@ -17,6 +17,8 @@ pub mod loss_told;
 pub mod no_herd;
 pub mod no_stale_write;
 pub mod nothing_left;
+#[cfg(test)]
+mod script;
 pub mod served;
 pub mod tokens_grow;
 mod watched;

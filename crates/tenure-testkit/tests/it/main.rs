@@ -1,4 +1,3 @@
-//! The test kit's own tests.
+//! The tests of the kit itself.
 
-mod proxy;
-mod servers;
+mod chaos;

@@ -1,0 +1,1 @@
+//! What Chaos does, on a paused clock.

@@ -6,3 +6,4 @@ pub mod judge;
 pub mod proxy;
 pub mod raw;
 pub mod server;
+pub mod sim;

@@ -18,6 +18,8 @@ struct Stay {
     refreshed: Moment,
     /// It may be passed: granted, gone, left, or deaf.
     over: bool,
+    /// What it is told from here on is no grant but its renewal.
+    granted: bool,
 }
 
 /// Looks for a stay that was granted before an earlier one.
@@ -34,7 +36,7 @@ pub fn check(history: &History, expectations: &Expectations) -> Result<(), Viola
         let stays = keys.entry(key).or_default();
         match &event.what {
             What::ClaimBegins { owner } => {
-                let stay = Stay { asked_at: at, queued_at: None, refreshed: event.at, over: false };
+                let stay = Stay { asked_at: at, queued_at: None, refreshed: event.at, over: false, granted: false };
                 stays.entry(*owner).or_insert(stay);
             }
             What::Queued { owner, sent } => {
@@ -47,7 +49,9 @@ pub fn check(history: &History, expectations: &Expectations) -> Result<(), Viola
                 if let Some(what) = passed(stays, *owner, event.at, key, expectations) {
                     return Err(Violation::new(at, what));
                 }
-                stays.remove(owner);
+                if let Some(stay) = stays.get_mut(owner) {
+                    (stay.over, stay.granted) = (true, true);
+                }
             }
             What::Gone { owner } | What::GiveBegins { owner } | What::ClaimUnknown { owner, .. } => {
                 stays.remove(owner);
@@ -70,7 +74,7 @@ fn passed(
     key: &Key,
     expectations: &Expectations,
 ) -> Option<String> {
-    let newcomer = stays.get(&granted)?;
+    let newcomer = stays.get(&granted).filter(|stay| !stay.granted)?;
     let (owner, stay) = stays.iter().find(|(owner, stay)| {
         let before = stay.queued_at.is_some_and(|queued| queued < newcomer.asked_at);
         **owner != granted && before && !stay.over && now < stay.refreshed + expectations.refresh * 3
@@ -110,6 +114,16 @@ mod tests {
         assert!(!sound(&bad));
         let not_promised = Expectations { fifo: false, ..expectations() };
         assert!(check(&bad.history(), &not_promised).is_ok());
+    }
+
+    #[test]
+    fn a_holder_that_asks_for_its_number_again_passes_nobody() {
+        let mut script = Script::new();
+        script.stay(1, 2, 0, |owner| What::ClaimBegins { owner }).stay(1, 2, 1, |owner| What::Granted { owner });
+        script.stay(0, 1, 2, |owner| What::ClaimBegins { owner });
+        script.stay(0, 1, 3, |owner| What::Queued { owner, sent: Moment::from_nanos(2_000_000) });
+        script.stay(1, 2, 4, |owner| What::ClaimBegins { owner }).stay(1, 2, 5, |owner| What::Granted { owner });
+        assert!(sound(&script));
     }
 
     #[test]

@@ -1,3 +1,4 @@
 //! The tests of the kit itself.
 
 mod chaos;
+mod sim;

@@ -99,7 +99,7 @@ impl Memory {
         for entry in state.keys.values() {
             census.holders += entry.holders.iter().filter(|held| held.until > now).count();
             census.waiters += entry.queue.iter().filter(|place| place.deadline() > now).count();
-            census.listeners += entry.listeners();
+            census.listeners += entry.listeners(now);
         }
         census
     }

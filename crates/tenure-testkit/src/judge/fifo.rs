@@ -36,7 +36,8 @@ pub fn check(history: &History, expectations: &Expectations) -> Result<(), Viola
         let stays = keys.entry(key).or_default();
         match &event.what {
             What::ClaimBegins { owner } => {
-                let stay = Stay { asked_at: at, queued_at: None, refreshed: event.at, over: false, granted: false };
+                let stay =
+                    Stay { asked_at: at, queued_at: None, refreshed: event.at, over: false, granted: false };
                 stays.entry(*owner).or_insert(stay);
             }
             What::Queued { owner, sent } => {
@@ -119,10 +120,14 @@ mod tests {
     #[test]
     fn a_holder_that_asks_for_its_number_again_passes_nobody() {
         let mut script = Script::new();
-        script.stay(1, 2, 0, |owner| What::ClaimBegins { owner }).stay(1, 2, 1, |owner| What::Granted { owner });
+        script
+            .stay(1, 2, 0, |owner| What::ClaimBegins { owner })
+            .stay(1, 2, 1, |owner| What::Granted { owner });
         script.stay(0, 1, 2, |owner| What::ClaimBegins { owner });
         script.stay(0, 1, 3, |owner| What::Queued { owner, sent: Moment::from_nanos(2_000_000) });
-        script.stay(1, 2, 4, |owner| What::ClaimBegins { owner }).stay(1, 2, 5, |owner| What::Granted { owner });
+        script
+            .stay(1, 2, 4, |owner| What::ClaimBegins { owner })
+            .stay(1, 2, 5, |owner| What::Granted { owner });
         assert!(sound(&script));
     }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tenure::{Key, Moment, Owner};
 
-use super::{Attempt, Expectations, History, Outcome, Violation, What};
+use super::{Attempt, Event, Expectations, History, Outcome, Violation, What};
 
 /// Looks for somebody who was forgotten.
 ///
@@ -86,8 +86,39 @@ struct KeyState {
     /// Who waits, and whose client that is.
     waiting: HashMap<Owner, u32>,
     holding: HashSet<Owner>,
+    /// Whose waiting is over: an answer that comes late does not make them wait again.
+    over: HashSet<Owner>,
     /// Since when it is free although somebody waits, and the event that says so.
     free: Option<(Moment, usize)>,
+}
+
+impl KeyState {
+    fn take_in(&mut self, event: &Event, at: usize, calm: bool) {
+        match &event.what {
+            What::Queued { owner, .. } if !self.over.contains(owner) => {
+                self.waiting.insert(*owner, event.client);
+            }
+            What::Granted { owner } => {
+                self.stops_waiting(*owner);
+                self.holding.insert(*owner);
+                self.free = None;
+            }
+            What::Gone { owner } => {
+                self.stops_waiting(*owner);
+                self.holding.remove(owner);
+            }
+            What::GiveBegins { owner } => self.stops_waiting(*owner),
+            What::Given { owner, .. } if self.holding.remove(owner) && calm => {
+                self.free.get_or_insert((event.at, at));
+            }
+            _ => {}
+        }
+    }
+
+    fn stops_waiting(&mut self, owner: Owner) {
+        self.waiting.remove(&owner);
+        self.over.insert(owner);
+    }
 }
 
 fn every_key_goes_on(history: &History, expectations: &Expectations) -> Result<(), Violation> {
@@ -95,34 +126,16 @@ fn every_key_goes_on(history: &History, expectations: &Expectations) -> Result<(
     let mut dead: HashSet<u32> = HashSet::new();
     let mut calm = false;
     for (at, event) in history.events().iter().enumerate() {
-        overdue(&keys, &dead, event.at, at, expectations)?;
+        if calm {
+            overdue(&keys, &dead, event.at, expectations)?;
+        }
         calm |= event.what == What::Calm;
         if event.what == What::Died {
             dead.insert(event.client);
         }
         let Some(key) = &event.key else { continue };
         let state = keys.entry(key).or_default();
-        match &event.what {
-            What::Queued { owner, .. } => {
-                state.waiting.insert(*owner, event.client);
-            }
-            What::Granted { owner } => {
-                state.waiting.remove(owner);
-                state.holding.insert(*owner);
-                state.free = None;
-            }
-            What::Gone { owner } => {
-                state.waiting.remove(owner);
-                state.holding.remove(owner);
-            }
-            What::GiveBegins { owner } => {
-                state.waiting.remove(owner);
-            }
-            What::Given { owner, .. } if state.holding.remove(owner) && calm => {
-                state.free.get_or_insert((event.at, at));
-            }
-            _ => {}
-        }
+        state.take_in(event, at, calm);
         if state.waiting.values().all(|client| dead.contains(client)) {
             state.free = None;
         }
@@ -134,11 +147,10 @@ fn overdue(
     keys: &HashMap<&Key, KeyState>,
     dead: &HashSet<u32>,
     now: Moment,
-    at: usize,
     expectations: &Expectations,
 ) -> Result<(), Violation> {
     for (key, state) in keys {
-        let Some((since, _)) = state.free else { continue };
+        let Some((since, at)) = state.free else { continue };
         let dead_waiters = state.waiting.values().filter(|client| dead.contains(client)).count();
         let limit = expectations.refresh * (1 + 3 * u32::try_from(dead_waiters).unwrap_or(u32::MAX))
             + expectations.slack;

@@ -17,13 +17,15 @@ fn seeds(range: std::ops::Range<u64>) {
 fn survey() {
     let mut by = std::collections::BTreeMap::<_, Vec<u64>>::new();
     let mut events = 0;
-    for seed in 0..400 {
+    for seed in 0..600 {
         let report = Simulation::new(seed).run();
         events += report.history.events().len();
         by.entry(report.verdict.violated()).or_default().push(seed);
     }
     println!("{events} events");
-    for (k, v) in by { println!("{k:?}: {} {:?}", v.len(), &v[..v.len().min(12)]); }
+    for (k, v) in by {
+        println!("{k:?}: {} {:?}", v.len(), &v[..v.len().min(12)]);
+    }
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! R2: whoever loses a lease is told before its stated validity ends.
+//! R2: whoever loses a lease is told before its stated validity ends. So nobody is handed a lease
+//! that is over already.
 
 use super::leases::leases;
 use super::{Expectations, History, Violation, What};
@@ -11,6 +12,11 @@ pub fn check(history: &History, _: &Expectations) -> Result<(), Violation> {
     let Some(last) = history.events().last() else { return Ok(()) };
     for lease in leases(history) {
         let known = [lease.told, lease.given_back].into_iter().flatten().min();
+        if lease.valid_until < lease.acquired {
+            let what =
+                format!("lease {} of {:?} was handed out when its validity had ended", lease.id, lease.key);
+            return Err(Violation::new(lease.acquired_at, what));
+        }
         if known.unwrap_or(last.at) <= lease.valid_until {
             continue;
         }
@@ -56,5 +62,8 @@ mod tests {
         assert!(sound(held_until_100().stated(0, 1, 50, 600)));
         assert!(!sound(held_until_100().told(0, 1, 101)));
         assert!(!sound(&mut held_until_100()));
+        let mut over = Script::new();
+        over.ask(0, 1, Mode::Exclusive, 0).acquired(0, 1, 10, 101, 100).told(0, 1, 101);
+        assert!(!sound(&mut over));
     }
 }

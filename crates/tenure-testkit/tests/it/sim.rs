@@ -29,6 +29,21 @@ fn survey() {
 }
 
 #[test]
+fn hunt() {
+    for broken in Broken::ALL {
+        let mut by = std::collections::BTreeMap::<_, Vec<u64>>::new();
+        for seed in 0..40 {
+            let report = Simulation::new(seed).broken(broken).run();
+            by.entry(report.verdict.violated()).or_default().push(seed);
+        }
+        println!("{}:", broken.name());
+        for (k, v) in by {
+            println!("    {k:?}: {} {:?}", v.len(), &v[..v.len().min(12)]);
+        }
+    }
+}
+
+#[test]
 fn replay() {
     let Ok(seed) = std::env::var("TENURE_SIM_SEED") else { return };
     let mut simulation = Simulation::new(seed.parse().expect("TENURE_SIM_SEED is a number"));

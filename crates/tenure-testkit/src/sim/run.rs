@@ -20,11 +20,35 @@ const CALM: Duration = Duration::from_secs(4);
 /// The number of what is no client.
 const NOBODY: u32 = u32::MAX;
 
+/// When what begins and ends.
+#[derive(Clone, Copy)]
+struct Times {
+    storm_ends: Instant,
+    calm_begins: Instant,
+    ends: Instant,
+}
+
+impl Times {
+    fn of(setup: &Setup) -> Times {
+        let storm_ends = Instant::now() + setup.storm;
+        let calm_begins = storm_ends + setup.settling();
+        Times { storm_ends, calm_begins, ends: calm_begins + CALM }
+    }
+
+    fn storm(&self) -> bool {
+        Instant::now() < self.storm_ends
+    }
+
+    /// The longest pause between two leases of a task. While things settle there is little to learn.
+    fn longest_pause_us(&self) -> u64 {
+        let settling = !self.storm() && Instant::now() < self.calm_begins;
+        if settling { 2_000_000 } else { 150_000 }
+    }
+}
+
 pub(super) async fn run(seed: u64, setup: Setup, broken: Option<Broken>) -> History {
     let world = Arc::new(World::new(seed, setup.clone(), broken));
-    let storm_ends = Instant::now() + setup.storm;
-    let calm_begins = storm_ends + setup.settling();
-    let ends = calm_begins + CALM;
+    let times = Times::of(&setup);
 
     let auditor = tokio::spawn(audit(world.clone()));
     let weather = tokio::spawn(blow(world.clone(), seed));
@@ -32,18 +56,18 @@ pub(super) async fn run(seed: u64, setup: Setup, broken: Option<Broken>) -> Hist
     for client in 0..setup.clients {
         for task in 0..setup.tasks {
             let own_seed = seed.wrapping_mul(7919).wrapping_add(u64::from(client * 64 + task));
-            tasks.push(tokio::spawn(work(world.clone(), client, own_seed, storm_ends, ends)));
+            tasks.push(tokio::spawn(work(world.clone(), client, own_seed, times)));
         }
     }
-    sleep_until(storm_ends).await;
+    sleep_until(times.storm_ends).await;
     weather.abort();
     for client in &world.clients {
         client.chaos.calm();
     }
-    sleep_until(calm_begins).await;
+    sleep_until(times.calm_begins).await;
     world.recorder.record_plain(NOBODY, What::Calm);
     let patience = setup.expectations(true).patience + Duration::from_secs(1);
-    sleep_until(ends).await;
+    sleep_until(times.ends).await;
     for mut task in tasks {
         // What does not end in time is an attempt without an end, which the judge finds.
         match timeout(patience, &mut task).await {
@@ -106,16 +130,15 @@ async fn blow(world: Arc<World>, seed: u64) {
 }
 
 /// One task: asks, works, writes, gives back, until time is over.
-async fn work(world: Arc<World>, client: u32, seed: u64, storm_ends: Instant, ends: Instant) {
+async fn work(world: Arc<World>, client: u32, seed: u64, times: Times) {
     let mut random = StdRng::seed_from_u64(seed);
     let client = &world.clients[client as usize];
-    while Instant::now() < ends {
-        sleep(Duration::from_micros(random.random_range(0..150_000))).await;
+    while Instant::now() < times.ends {
+        sleep(Duration::from_micros(random.random_range(0..times.longest_pause_us()))).await;
         let key = &world.keys[random.random_range(0..world.keys.len())];
         let how = How::draw(&mut random);
         if let Some(held) = world.acquire(client, key, how).await {
-            let stormy = Instant::now() < storm_ends;
-            use_lease(&world.setup, held, &mut random, stormy).await;
+            use_lease(&world.setup, held, &mut random, times.storm()).await;
         }
     }
 }

@@ -73,7 +73,7 @@ impl Faults {
         let mut chance = |most: u32| if random.random_bool(0.5) { random.random_range(1..=most) } else { 0 };
         Faults {
             delay: Duration::from_micros(u64::from(chance(40_000))),
-            slow: chance(60),
+            slow: chance(200),
             lost_request: chance(80),
             lost_reply: chance(80),
             cut: chance(80),

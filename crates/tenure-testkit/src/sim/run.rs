@@ -144,8 +144,9 @@ async fn work(world: Arc<World>, client: u32, seed: u64, times: Times) {
 }
 
 async fn use_lease(setup: &Setup, held: Held<'_>, random: &mut StdRng, stormy: bool) {
-    let long = stormy && random.random_bool(0.15);
-    let most = if long { setup.term.min(Duration::from_secs(3)) } else { Duration::from_millis(60) };
+    // Long enough that some are lost while they are used, which is what validity is about.
+    let long = stormy && random.random_bool(0.3);
+    let most = if long { (setup.term * 2).min(Duration::from_secs(5)) } else { Duration::from_millis(60) };
     for _ in 0..random.random_range(1..=3) {
         let span = most.mul_f64(random.random_range(0.0..1.0));
         let extend = stormy && random.random_bool(0.1);

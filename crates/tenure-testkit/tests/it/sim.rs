@@ -93,14 +93,14 @@ broken! {
     renewal_recreates = RenewalRecreates, 1, ["gone_is_gone", "exclusion", "tokens_grow"];
     renewal_always_kept = RenewalAlwaysKept, 11, ["exclusion", "tokens_grow"];
     no_undo_after_timeout = NoUndoAfterTimeout, 30, ["gone_is_gone"];
-    owner_reused_after_undo = OwnerReusedAfterUndo, 0, ["gone_is_gone"];
+    owner_reused_after_undo = OwnerReusedAfterUndo, 1, ["gone_is_gone"];
     claim_resent_after_release = ClaimResentAfterRelease, 0, ["gone_is_gone"];
     waiter_not_woken = WaiterNotWoken, 0, ["served"];
     everyone_woken = EveryoneWoken, 0, ["no_herd"];
     head_is_skipped = HeadIsSkipped, 3, ["fifo"];
     pushed_grant_without_short_term = PushedGrantWithoutShortTerm, 0, ["served"];
     push_counted_twice = PushCountedTwice, 0, ["exclusion", "tokens_grow", "fifo"];
-    token_minted_before_the_grant = TokenMintedBeforeTheGrant, 4, ["tokens_grow"];
+    token_minted_before_the_grant = TokenMintedBeforeTheGrant, 5, ["tokens_grow"];
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The test kit's own tests.
+//! The tests of the kit itself.
 
-mod proxy;
-mod servers;
+mod chaos;
+mod sim;

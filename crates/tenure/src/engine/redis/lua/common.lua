@@ -15,18 +15,11 @@ local function starts_with(value, prefix)
   return value and string.sub(value, 1, #prefix) == prefix
 end
 
--- The number that INCR will give, after raising the counter if that would not be above the floor.
-local function next_number(floor)
-  local last = tonumber(redis.call('GET', counter) or '0')
-  if last < floor then
-    last = math.max(last, now_us() + 10000000)
-    redis.call('SET', counter, string.format('%.0f', last))
-  end
-  return last + 1
-end
-
+-- A number for a grant, above the floor: the counter is raised first if it was lost.
 local function mint(floor)
-  next_number(floor)
+  local number = redis.call('INCR', counter)
+  if number > floor then return number end
+  redis.call('SET', counter, string.format('%.0f', math.max(number, now_us() + 10000000)))
   return redis.call('INCR', counter)
 end
 
@@ -66,20 +59,23 @@ local function live_head()
 end
 
 -- Gives the key, which is free or the caller's, to the first waiter that can hear of it.
--- Publishes before it sets: who cannot be told is skipped, and claims anew when it asks.
+-- Publishes before it sets: who cannot be told is skipped, and claims anew when it asks. The number of
+-- one who is skipped is not used. As few calls as it takes: this is the way of every hand-over.
 -- Answers who got it; the caller itself, if it is the first, is only taken out of the queue.
 local function hand_over(floor, me)
   for _ = 1, 4100 do
-    local head, term, value, channel = live_head()
+    local head = redis.call('ZPOPMIN', queue)[1]
     if not head then return nil end
-    leave(head)
-    if head == me then return me end
-    local number = string.format('%.0f', next_number(floor))
-    local heard = redis.pcall('PUBLISH', channel, 'g1:' .. head .. ':' .. number .. ':' .. term .. ':' .. lock)
-    if type(heard) == 'number' and heard > 0 then
-      redis.call('INCR', counter)
-      redis.call('SET', lock, value, 'PX', term)
-      return head
+    local term, value, channel = read_entry(head)
+    redis.call('HDEL', entries, head)
+    if term then
+      if head == me then return me end
+      local number = string.format('%.0f', mint(floor))
+      local heard = redis.pcall('PUBLISH', channel, 'g1:' .. head .. ':' .. number .. ':' .. term .. ':' .. lock)
+      if type(heard) == 'number' and heard > 0 then
+        redis.call('SET', lock, value, 'PX', term)
+        return head
+      end
     end
   end
   return nil

@@ -1,5 +1,6 @@
 -- The rest of a release, where somebody waits. A holder that is a table is something else than a lock.
-local waited = leave(string.sub(ARGV[1], 4, 35))
+-- A holder does not wait.
+local waited = not is_mine and leave(string.sub(ARGV[1], 4, 35))
 if is_mine or not holder then
   local to = hand_over(tonumber(ARGV[2]))
   if not to and is_mine then redis.call('DEL', lock) end

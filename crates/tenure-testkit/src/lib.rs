@@ -1,5 +1,7 @@
 //! Test kit.
 
+pub mod harness;
 pub mod proxy;
 pub mod raw;
 pub mod server;
+pub mod suite;

@@ -1,2 +1,105 @@
-//! tenure-bench.
-fn main() {}
+//! Tenure on Redis against the raw limits of the same server, in one run.
+//!
+//! `plain`: `SET NX PX`, then a compare-and-delete script, hand-pipelined at depth 64; no token.
+//! `replay`: the very bytes that the engine sends for 64 keys, hand-pipelined at depth 64.
+//! Absolute figures depend on the machine; the ratios are what counts.
+
+mod handover;
+mod pairs;
+mod raw;
+mod tap;
+
+use std::time::Duration;
+
+use clap::Parser;
+use tenure_testkit::server::{RedisOptions, RedisServer};
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+/// How many requests the raw limits keep under way.
+const DEPTH: usize = 64;
+
+/// Measures the Redis engine against the raw limits of the same server.
+#[derive(Parser)]
+struct Options {
+    /// How often everything is measured; the median ratio is reported.
+    #[arg(long, default_value_t = 3)]
+    runs: usize,
+    /// How long each measurement takes, in milliseconds.
+    #[arg(long, default_value_t = 1500)]
+    millis: u64,
+    /// How many hand-overs are measured in each run.
+    #[arg(long, default_value_t = 100)]
+    handovers: usize,
+}
+
+fn main() -> Result<()> {
+    let options = Options::parse();
+    let server = RedisServer::start(RedisOptions::default())?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let mut measured = Vec::new();
+    for run in 1..=options.runs {
+        let figures = runtime.block_on(measure(&server, &options))?;
+        println!("run {run}: {figures}");
+        measured.push(figures);
+    }
+    report(&measured);
+    Ok(())
+}
+
+/// What one run measured.
+#[derive(Clone, Copy)]
+struct Figures {
+    plain: f64,
+    replay: f64,
+    at_64: pairs::Rate,
+    at_256: pairs::Rate,
+    publish: Duration,
+    handover: Duration,
+}
+
+impl std::fmt::Display for Figures {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "plain {:.0}/s, replay {:.0}/s, 64 tasks {}, 256 tasks {}, PUBLISH p50 {:?}, hand-over p50 {:?}",
+            self.plain, self.replay, self.at_64, self.at_256, self.publish, self.handover
+        )
+    }
+}
+
+async fn measure(server: &RedisServer, options: &Options) -> Result<Figures> {
+    let address = server.address();
+    let span = Duration::from_millis(options.millis);
+    let bytes = tap::record(address, DEPTH).await?;
+    let plain = tokio::task::spawn_blocking(move || raw::plain(address, DEPTH, span)).await??;
+    let at_64 = pairs::measure(address, 64, span).await?;
+    let replay = tokio::task::spawn_blocking(move || raw::replay(address, &bytes, span)).await??;
+    let at_256 = pairs::measure(address, 256, span).await?;
+    let (publish, handover) = handover::measure(address, options.handovers).await?;
+    Ok(Figures { plain, replay, at_64, at_256, publish, handover })
+}
+
+fn report(measured: &[Figures]) {
+    let median = |of: &dyn Fn(&Figures) -> f64| {
+        let mut values: Vec<f64> = measured.iter().map(of).collect();
+        values.sort_by(f64::total_cmp);
+        values[values.len() / 2]
+    };
+    let line = |name: &str, value: f64, unit: &str, goal: &str| {
+        println!("{name:<36} {value:>6.2} {unit:<3} goal {goal}")
+    };
+    println!("\nmedian of {} runs, ratios within one run", measured.len());
+    line("64 tasks / replay", median(&|f| f.at_64.pairs / f.replay), "x", ">= 1.1");
+    line("64 tasks / plain", median(&|f| f.at_64.pairs / f.plain), "x", ">= 0.8");
+    line("256 tasks / replay", median(&|f| f.at_256.pairs / f.replay), "x", ">= 1.1");
+    line("256 tasks / plain", median(&|f| f.at_256.pairs / f.plain), "x", ">= 0.8");
+    line("client CPU per pair at 64 tasks", median(&|f| f.at_64.cpu_us), "us", "-");
+    line("client CPU per pair at 256 tasks", median(&|f| f.at_256.cpu_us), "us", "< 6");
+    line(
+        "hand-over p50 / PUBLISH p50",
+        median(&|f| f.handover.as_secs_f64() / f.publish.as_secs_f64()),
+        "x",
+        "<= 1.8",
+    );
+}

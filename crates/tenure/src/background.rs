@@ -168,7 +168,6 @@ impl Background {
             if left.is_zero() {
                 return;
             }
-            // Timers are precise to a millisecond and round down here, never past the moment.
             tokio::time::sleep(left.min(Duration::from_secs(1))).await;
         }
     }

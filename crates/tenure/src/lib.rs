@@ -3,13 +3,27 @@
 pub mod engine;
 
 mod background;
+mod client;
 mod error;
+mod hold;
+mod keeper;
 mod key;
+mod lease;
+mod line;
+mod mutex;
+mod observe;
+mod place;
 mod promises;
+mod stay;
 mod time;
 
 pub use background::{Background, Clock};
+pub use client::{Tenure, connect};
+pub use engine::Released;
 pub use error::{Error, ErrorKind, Result};
+pub use hold::LossCause;
 pub use key::{Key, MAX_KEY_BYTES, Owner, Token};
+pub use lease::Lease;
+pub use mutex::Mutex;
 pub use promises::{Promises, Wakes};
 pub use time::{DEFAULT_TERM, Moment, drift, pushed_term, refresh_interval};

@@ -1,0 +1,65 @@
+//! Hand-over: from the call of `release` to the return of the waiter's `acquire`, after 20 to 70 ms
+//! of quiet, beside a raw PUBLISH in the same state.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use tenure::Tenure;
+
+use crate::Result;
+use crate::raw::{Connection, request};
+
+/// The medians of a raw PUBLISH and of a hand-over, measured in turns.
+pub(crate) async fn measure(server: SocketAddr, count: usize) -> Result<(Duration, Duration)> {
+    let holder = tenure::connect(format!("redis://{server}")).await?;
+    let waiter = tenure::connect(format!("redis://{server}")).await?;
+    let (mut publish, mut handover) = (Histogram::<u64>::new(3)?, Histogram::<u64>::new(3)?);
+    for n in 0..count {
+        let quiet = Duration::from_millis(20 + (n as u64 * 37) % 50);
+        publish.record(micros(raw_publish(server, quiet).await?))?;
+        handover.record(micros(one(&holder, &waiter, quiet).await?))?;
+    }
+    waiter.close().await?;
+    holder.close().await?;
+    let median = |histogram: &Histogram<u64>| Duration::from_micros(histogram.value_at_quantile(0.5));
+    Ok((median(&publish), median(&handover)))
+}
+
+fn micros(span: Duration) -> u64 {
+    u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
+}
+
+async fn one(holder: &Tenure, waiter: &Tenure, quiet: Duration) -> Result<Duration> {
+    let lease = holder.mutex("bench:handover").acquire().await?;
+    let lock = waiter.mutex("bench:handover");
+    let waiting = tokio::spawn(async move {
+        let lease = lock.acquire().await?;
+        let granted = Instant::now();
+        lease.release().await?;
+        Ok::<Instant, tenure::Error>(granted)
+    });
+    tokio::time::sleep(quiet).await;
+    let released = Instant::now();
+    lease.release().await?;
+    Ok(waiting.await??.saturating_duration_since(released))
+}
+
+async fn raw_publish(server: SocketAddr, quiet: Duration) -> Result<Duration> {
+    let measured = tokio::task::spawn_blocking(move || -> Result<Duration> {
+        let mut subscriber = Connection::open(server)?;
+        subscriber.flight(&request(&["SUBSCRIBE", "bench:channel"]), 1)?;
+        let listening = std::thread::spawn(move || -> Result<Instant> {
+            subscriber.await_replies(1)?;
+            Ok(Instant::now())
+        });
+        let mut publisher = Connection::open(server)?;
+        publisher.flight(&request(&["PING"]), 1)?;
+        std::thread::sleep(quiet);
+        let sent = Instant::now();
+        publisher.flight(&request(&["PUBLISH", "bench:channel", "x"]), 1)?;
+        let heard = listening.join().map_err(|_| "the subscriber died")??;
+        Ok(heard.saturating_duration_since(sent))
+    });
+    measured.await?
+}

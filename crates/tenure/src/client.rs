@@ -1,0 +1,236 @@
+//! The client: one engine, one keeper, and the lines of its tasks.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::background::Background;
+use crate::engine::memory::Memory;
+use crate::engine::{Engine, Mode};
+use crate::error::{Error, ErrorKind, Result};
+use crate::hold::{LossCause, Settings};
+use crate::keeper::Keeper;
+use crate::key::Key;
+use crate::line::{self, Joined, Line, Waiting};
+use crate::mutex::Mutex as DistributedMutex;
+use crate::observe::{ClassMeters, DEFAULT_CLASS};
+use crate::promises::Promises;
+
+/// How long dropping the last handle waits for releases that are under way.
+const DROP_PATIENCE: Duration = Duration::from_millis(500);
+/// How long `close` waits for what is under way.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Connects to the store that a URL names.
+///
+/// | URL | engine | feature |
+/// | --- | --- | --- |
+/// | `memory:` | this process only, for tests and examples | always there |
+/// | `redis://` `rediss://[user:password@]host[:port][/database][?prefix=…]` | one Redis server | `redis` |
+///
+/// # Errors
+/// `Invalid` for a URL that is not understood, `Denied` if the store refuses the login or a right
+/// that is needed, `Unavailable` if it cannot be reached.
+///
+/// # Cancel safety
+/// Nothing is stored by connecting; dropping the future closes what was opened.
+pub async fn connect(url: impl AsRef<str>) -> Result<Tenure> {
+    let url = url.as_ref();
+    let background = Background::threads()?;
+    let engine = open(url, &background).await.map_err(|error| error.operation("connect"))?;
+    Ok(Tenure::with_background(engine, background))
+}
+
+async fn open(url: &str, background: &Background) -> Result<Arc<dyn Engine>> {
+    let scheme = url.split(':').next().unwrap_or_default();
+    match scheme {
+        "memory" => Ok(Arc::new(Memory::new(background))),
+        #[cfg(feature = "redis")]
+        "redis" | "rediss" => crate::engine::redis::open(url, background).await,
+        _ => Err(unknown_scheme(url, scheme)),
+    }
+}
+
+fn unknown_scheme(url: &str, scheme: &str) -> Error {
+    // Never the whole URL: it may hold a password.
+    let what = match url.contains(':') {
+        true => format!("no engine is known for \"{}:\"", scheme.escape_debug()),
+        false => "that is no URL".to_owned(),
+    };
+    let known = if cfg!(feature = "redis") { "memory:, redis://, rediss://" } else { "memory:" };
+    Error::new(ErrorKind::Invalid, what)
+        .advice(format!("this build knows {known}; others need a feature of the crate, or a later version"))
+}
+
+/// A client of one store. Cheap to clone; all clones share its connections, keeper and queues.
+///
+/// Dropping the last handle (leases and locks are handles too) waits up to 500 ms for releases
+/// that are under way; [`close`](Tenure::close) waits longer and reports.
+#[derive(Clone)]
+pub struct Tenure(Arc<Handle>);
+
+struct Handle(Arc<Core>);
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.0.keeper.close();
+        if !self.0.background.drain_blocking(DROP_PATIENCE) {
+            tracing::warn!("a release was still under way when the last handle was dropped");
+        }
+        self.0.background.stop();
+    }
+}
+
+pub(crate) type Lines = HashMap<(Key, Mode), Arc<Line>>;
+
+pub(crate) struct Core {
+    pub(crate) engine: Arc<dyn Engine>,
+    pub(crate) background: Background,
+    pub(crate) keeper: Arc<Keeper>,
+    pub(crate) promises: Promises,
+    lines: Mutex<Lines>,
+    default_meters: Arc<ClassMeters>,
+    meters: Mutex<HashMap<&'static str, Arc<ClassMeters>>>,
+    closed: AtomicBool,
+}
+
+impl Core {
+    pub(crate) fn lock_lines(&self) -> MutexGuard<'_, Lines> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gets into the line of a key. `None`: it is not free at once, and the caller does not wait.
+    pub(crate) fn join(
+        self: &Arc<Self>,
+        key: &Key,
+        mode: Mode,
+        settings: &Settings,
+        joins: bool,
+    ) -> Result<Option<Waiting>> {
+        loop {
+            if self.closed.load(Ordering::Acquire) {
+                return Err(line::closed());
+            }
+            let line = {
+                let mut lines = self.lock_lines();
+                lines
+                    .entry((key.clone(), mode))
+                    .or_insert_with(|| Arc::new(Line::new(key.clone(), mode)))
+                    .clone()
+            };
+            match line.join(settings, joins)? {
+                Joined::Retired => {}
+                Joined::Busy => return Ok(None),
+                Joined::Waiting { waiting, begin } => {
+                    if begin {
+                        self.background.spawn(line::serve(self.clone(), line));
+                    }
+                    // Closing may have passed this line by just before.
+                    return if self.closed.load(Ordering::Acquire) {
+                        Err(line::closed())
+                    } else {
+                        Ok(Some(waiting))
+                    };
+                }
+            }
+        }
+    }
+
+    fn meters(&self, class: Option<&'static str>) -> Arc<ClassMeters> {
+        let Some(class) = class else { return self.default_meters.clone() };
+        let mut meters = self.meters.lock().unwrap_or_else(PoisonError::into_inner);
+        meters.entry(class).or_insert_with(|| Arc::new(ClassMeters::new(self.promises.engine, class))).clone()
+    }
+}
+
+impl Tenure {
+    /// A client of an engine that is open already, with two threads of its own.
+    ///
+    /// # Errors
+    /// `Internal` if the threads cannot be started.
+    pub fn with_engine(engine: Arc<dyn Engine>) -> Result<Tenure> {
+        Ok(Tenure::with_background(engine, Background::threads()?))
+    }
+
+    /// A client of an engine, working where `background` says. Give it the one that the engine was
+    /// opened with; it ends with the client.
+    #[must_use]
+    pub fn with_background(engine: Arc<dyn Engine>, background: Background) -> Tenure {
+        let promises = engine.promises();
+        Tenure(Arc::new(Handle(Arc::new(Core {
+            keeper: Keeper::start(engine.clone(), &background),
+            default_meters: Arc::new(ClassMeters::new(promises.engine, DEFAULT_CLASS)),
+            engine,
+            background,
+            promises,
+            lines: Mutex::default(),
+            meters: Mutex::default(),
+            closed: AtomicBool::new(false),
+        }))))
+    }
+
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.0.0
+    }
+
+    pub(crate) fn class_meters(&self, class: Option<&'static str>) -> Arc<ClassMeters> {
+        self.core().meters(class)
+    }
+
+    /// A lock that one holder has at a time. Nothing is sent until it is acquired; a key that is not
+    /// allowed is refused then.
+    pub fn mutex(&self, key: impl AsRef<str>) -> DistributedMutex {
+        DistributedMutex::new(self.clone(), key.as_ref())
+    }
+
+    /// The engine, to ask it directly.
+    #[must_use]
+    pub fn engine(&self) -> &Arc<dyn Engine> {
+        &self.core().engine
+    }
+
+    /// What the engine promises.
+    #[must_use]
+    pub fn promises(&self) -> &Promises {
+        &self.core().promises
+    }
+
+    /// Ends the client: waiting tasks get `Closed`, leases are lost (told so first) and given back.
+    ///
+    /// # Errors
+    /// `Unavailable` if something could not be given back within 5 s; it ends with its term.
+    ///
+    /// # Cancel safety
+    /// What was begun goes on in the background.
+    pub async fn close(self) -> Result<()> {
+        let core = self.core();
+        core.closed.store(true, Ordering::Release);
+        let lines: Vec<_> = core.lock_lines().values().cloned().collect();
+        for line in lines {
+            let Some((hold, ticket)) = line.close() else { continue };
+            core.keeper.forget(ticket);
+            if hold.lose(LossCause::Closed) {
+                line.hold_lost(core, &hold);
+            }
+        }
+        let patience = core.background.now() + CLOSE_PATIENCE;
+        while !core.background.is_idle() {
+            if core.background.now() > patience {
+                return Err(Error::new(ErrorKind::Unavailable, "something could not be given back in time")
+                    .operation("close")
+                    .engine(core.promises.engine)
+                    .advice("it ends with its term"));
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Tenure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tenure").field("engine", &self.core().engine).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,6 @@
+//! The core over the memory engine, on a paused clock.
+
+mod lease;
+mod metrics;
+mod mutex;
+mod support;

@@ -85,7 +85,9 @@ impl RedisHarness {
     /// If the server does not answer.
     #[must_use]
     pub fn raw(&self) -> Raw {
-        self.server.raw(self.access.database).unwrap_or_else(|error| panic!("the truth cannot be asked: {error}"))
+        self.server
+            .raw(self.access.database)
+            .unwrap_or_else(|error| panic!("the truth cannot be asked: {error}"))
     }
 
     /// Sends one raw command that must not be refused.

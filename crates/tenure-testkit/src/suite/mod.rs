@@ -43,6 +43,8 @@ macro_rules! cases {
 }
 
 pub mod claims;
+pub mod leases;
+pub mod locks;
 pub mod queues;
 pub mod renewals;
 pub mod views;
@@ -76,7 +78,10 @@ impl Case {
 /// All cases.
 #[must_use]
 pub fn all() -> Vec<&'static Case> {
-    [claims::CASES, queues::CASES, renewals::CASES, views::CASES].into_iter().flatten().collect()
+    [claims::CASES, queues::CASES, renewals::CASES, views::CASES, locks::CASES, leases::CASES]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 /// An engine in one form of deployment.
@@ -160,7 +165,9 @@ fn check_that_it_lacks(contender: Contender, need: Need) -> Result<(), Failed> {
     let _entered = runtime.enter();
     let harness = (contender.start)();
     if need.met_by(&*harness) {
-        return Err(format!("{} has {need:?} now: take it off the list of what it lacks", contender.name).into());
+        return Err(
+            format!("{} has {need:?} now: take it off the list of what it lacks", contender.name).into()
+        );
     }
     Ok(())
 }

@@ -263,4 +263,3 @@ async fn r14_a_queue_has_a_bound(h) {
 }
 
 }
-

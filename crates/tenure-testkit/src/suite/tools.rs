@@ -123,3 +123,13 @@ pub(super) async fn is_free(harness: &dyn Harness, key: &Key) {
 pub(super) async fn nothing_is_left(harness: &dyn Harness) {
     eventually(SOON, "left behind", Vec::<String>::new(), || harness.leftovers()).await;
 }
+
+/// A task that acquires and must succeed.
+pub(super) fn acquiring(lock: tenure::Mutex) -> tokio::task::JoinHandle<tenure::Lease> {
+    tokio::spawn(async move { lock.acquire().await.expect("acquired") })
+}
+
+/// Long enough for a request that was begun to have arrived.
+pub(super) async fn settle() {
+    tokio::time::sleep(Duration::from_millis(60)).await;
+}

@@ -104,6 +104,12 @@ impl RedisHarness {
         format!("{}{}", self.access.prefix, key.as_str())
     }
 
+    /// How many requests came over the line so far. Where the line is encrypted, how many pieces.
+    #[must_use]
+    pub fn line_requests(&self) -> u64 {
+        self.line.requests()
+    }
+
     /// The URL by which clients come in over the line.
     #[must_use]
     pub fn url(&self) -> String {
@@ -117,8 +123,9 @@ impl RedisHarness {
             None => String::new(),
         };
         let mut url = format!("{scheme}://{login}{}/{}", line.address(), self.access.database);
-        if !self.access.prefix.is_empty() {
-            url.push_str(&format!("?prefix={}", percent(&self.access.prefix)));
+        url.push_str(&format!("?prefix={}", percent(&self.access.prefix)));
+        if self.access.tls {
+            url.push_str(&format!("&ca={}", percent(&self.server.certificate().to_string_lossy())));
         }
         url
     }
@@ -141,13 +148,14 @@ impl RedisHarness {
     /// The names of the counters.
     #[must_use]
     pub fn counters(&self) -> Vec<String> {
-        self.all_keys().into_iter().filter(|name| is_counter(name)).collect()
+        self.all_keys().into_iter().filter(|name| self.is_counter(name)).collect()
     }
-}
 
-/// Whether a name is that of a counter, which is meant to stay for ever.
-fn is_counter(name: &str) -> bool {
-    name.contains("counter")
+    /// Whether a name is that of the counter of tokens or what belongs to it, meant to stay for ever.
+    fn is_counter(&self, name: &str) -> bool {
+        name.strip_prefix(&self.access.prefix)
+            .is_some_and(|name| ["tenure:token", "tenure:token:run"].contains(&name))
+    }
 }
 
 fn line_to(server: &RedisServer, tls: bool) -> Proxy {
@@ -209,7 +217,7 @@ impl Harness for RedisHarness {
     }
 
     async fn leftovers(&self) -> Vec<String> {
-        self.all_keys().into_iter().filter(|name| !is_counter(name)).collect()
+        self.all_keys().into_iter().filter(|name| !self.is_counter(name)).collect()
     }
 
     fn ttl(&self) -> Duration {

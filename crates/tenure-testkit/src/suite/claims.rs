@@ -94,8 +94,8 @@ async fn asking_twice_keeps_the_place(h) {
     give_back(&*engine, &holder).await;
     // One push; which of the two answers it comes by is the engine's affair.
     tokio::select! {
-        grant = pushed(first) => drop(grant),
-        grant = pushed(again) => drop(grant),
+        _ = pushed(first) => {}
+        _ = pushed(again) => {}
     }
     held_by(h, &waiter.stake()).await;
 }

@@ -42,12 +42,30 @@ macro_rules! cases {
     };
 }
 
+pub mod access;
+pub mod cancel;
 pub mod claims;
+pub mod faults;
 pub mod leases;
 pub mod locks;
 pub mod queues;
+pub mod redis;
 pub mod renewals;
 pub mod views;
+
+/// All groups of cases: one for each module.
+const GROUPS: &[&[Case]] = &[
+    claims::CASES,
+    queues::CASES,
+    renewals::CASES,
+    views::CASES,
+    locks::CASES,
+    leases::CASES,
+    cancel::CASES,
+    faults::CASES,
+    redis::CASES,
+    access::CASES,
+];
 
 /// No case may take longer.
 const CASE_LIMIT: Duration = Duration::from_secs(30);
@@ -78,10 +96,7 @@ impl Case {
 /// All cases.
 #[must_use]
 pub fn all() -> Vec<&'static Case> {
-    [claims::CASES, queues::CASES, renewals::CASES, views::CASES, locks::CASES, leases::CASES]
-        .into_iter()
-        .flatten()
-        .collect()
+    GROUPS.iter().copied().flatten().collect()
 }
 
 /// An engine in one form of deployment.

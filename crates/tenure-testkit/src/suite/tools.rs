@@ -84,13 +84,6 @@ pub(super) async fn within<T>(limit: Duration, what: &str, work: impl Future<Out
     }
 }
 
-/// Asserts that something does not happen for a while.
-pub(super) async fn not_within<T: Debug>(span: Duration, what: &str, work: impl Future<Output = T>) {
-    if let Ok(value) = tokio::time::timeout(span, work).await {
-        panic!("{what}: {value:?}");
-    }
-}
-
 /// Asks again and again until the answer is as it should be.
 pub(super) async fn eventually<T, F>(limit: Duration, what: &str, wanted: T, mut ask: impl FnMut() -> F)
 where

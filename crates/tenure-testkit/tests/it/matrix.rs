@@ -1,0 +1,67 @@
+//! The matrix of engines and cases has no holes.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use tenure_testkit::suite;
+
+use crate::contenders::CONTENDERS;
+
+fn names_in(folder: &str) -> BTreeSet<String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+    let entries = std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    entries.map(|entry| entry.unwrap().path().file_stem().unwrap().to_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn every_engine_meets_every_case() {
+    let trials = suite::trials(CONTENDERS);
+    let names: BTreeSet<&str> = trials.iter().map(libtest_mimic::Trial::name).collect();
+    assert_eq!(names.len(), trials.len(), "two tests have one name");
+    for contender in CONTENDERS {
+        for case in suite::all() {
+            let name = format!("{}::{}::{}", contender.name, case.group, case.name);
+            assert!(names.contains(name.as_str()), "{name} is missing");
+        }
+    }
+    assert_eq!(names.len(), CONTENDERS.len() * suite::all().len());
+}
+
+#[test]
+fn every_engine_of_the_library_is_a_contender() {
+    for engine in names_in("../tenure/src/engine") {
+        let meets = CONTENDERS.iter().any(|contender| contender.name.split('-').next() == Some(&engine));
+        assert!(meets, "the engine {engine} runs no suite");
+    }
+}
+
+#[test]
+fn every_file_of_the_suite_is_registered() {
+    let groups: BTreeSet<String> = suite::all().iter().map(|case| case.group.to_owned()).collect();
+    let mut files = names_in("src/suite");
+    for no_group in ["mod", "tools"] {
+        assert!(files.remove(no_group));
+    }
+    assert_eq!(groups, files);
+}
+
+#[test]
+fn every_rule_has_a_case() {
+    let names: Vec<&str> = suite::all().iter().map(|case| case.name).collect();
+    // Not here: R11, which is the cases `*_or_refused`; R13 and R17, which no engine decides.
+    for rule in [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 15, 16] {
+        let prefix = format!("r{rule}_");
+        assert!(names.iter().any(|name| name.starts_with(&prefix)), "R{rule} has no case");
+    }
+    assert!(names.iter().any(|name| name.ends_with("_or_refused")), "R11 has no case");
+}
+
+#[test]
+fn what_a_contender_lacks_is_stated_once_and_for_a_reason() {
+    for contender in CONTENDERS {
+        for (index, (need, why)) in contender.lacks.iter().enumerate() {
+            assert!(!why.is_empty());
+            assert!(contender.lacks[..index].iter().all(|(earlier, _)| earlier != need));
+        }
+    }
+}

@@ -151,10 +151,20 @@ impl Background {
 
     /// Runs work to its end, whatever becomes of the caller. The last handle waits a moment for it.
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
-        let ticket = self.0.pending.enter(self);
+        self.spawn_owed(self.owe(), work);
+    }
+
+    /// Notes that work is owed, from before it is spawned until it ends.
+    pub(crate) fn owe(&self) -> Owed {
+        self.0.pending.count.fetch_add(1, Ordering::Relaxed);
+        Owed(self.clone())
+    }
+
+    /// Runs work that was noted before.
+    pub(crate) fn spawn_owed(&self, owed: Owed, work: impl Future<Output = ()> + Send + 'static) {
         self.0.requests.spawn(async move {
             work.await;
-            drop(ticket);
+            drop(owed);
         });
     }
 
@@ -215,14 +225,10 @@ struct Pending {
     changed: Condvar,
 }
 
-struct Ticket(Background);
+/// Work that is owed, as long as this lives.
+pub(crate) struct Owed(Background);
 
 impl Pending {
-    fn enter(&self, background: &Background) -> Ticket {
-        self.count.fetch_add(1, Ordering::Relaxed);
-        Ticket(background.clone())
-    }
-
     fn count(&self) -> usize {
         self.count.load(Ordering::Acquire)
     }
@@ -234,7 +240,7 @@ impl Pending {
     }
 }
 
-impl Drop for Ticket {
+impl Drop for Owed {
     fn drop(&mut self) {
         let pending = &self.0.0.pending;
         if pending.count.fetch_sub(1, Ordering::AcqRel) == 1 {

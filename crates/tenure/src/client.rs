@@ -3,20 +3,21 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use crate::background::Background;
 use crate::engine::memory::Memory;
 use crate::engine::{Engine, Mode};
 use crate::error::{Error, ErrorKind, Result};
-use crate::hold::{LossCause, Settings};
+use crate::hold::LossCause;
 use crate::keeper::Keeper;
 use crate::key::Key;
-use crate::line::{self, Joined, Line, Waiting};
+use crate::line::Line;
 use crate::mutex::Mutex as DistributedMutex;
 use crate::observe::{ClassMeters, DEFAULT_CLASS};
 use crate::promises::Promises;
+use crate::work::{self, Work};
 
 /// How long dropping the last handle waits for releases that are under way.
 const DROP_PATIENCE: Duration = Duration::from_millis(500);
@@ -79,17 +80,20 @@ impl Drop for Handle {
         if !self.0.background.drain_blocking(DROP_PATIENCE) {
             tracing::warn!("a release was still under way when the last handle was dropped");
         }
+        self.0.work.close();
         self.0.background.stop();
     }
 }
 
-pub(crate) type Lines = HashMap<(Key, Mode), Arc<Line>>;
+/// Lines by what they are for. A line lives as long as somebody uses it: locks, leases, its task.
+pub(crate) type Lines = HashMap<(Key, Mode), Weak<Line>>;
 
 pub(crate) struct Core {
     pub(crate) engine: Arc<dyn Engine>,
     pub(crate) background: Background,
     pub(crate) keeper: Arc<Keeper>,
     pub(crate) promises: Promises,
+    pub(crate) work: Work,
     lines: Mutex<Lines>,
     default_meters: Arc<ClassMeters>,
     meters: Mutex<HashMap<&'static str, Arc<ClassMeters>>>,
@@ -101,41 +105,28 @@ impl Core {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gets into the line of a key. `None`: it is not free at once, and the caller does not wait.
-    pub(crate) fn join(
-        self: &Arc<Self>,
-        key: &Key,
-        mode: Mode,
-        settings: &Settings,
-        joins: bool,
-    ) -> Result<Option<Waiting>> {
-        loop {
-            if self.closed.load(Ordering::Acquire) {
-                return Err(line::closed());
-            }
-            let line = {
-                let mut lines = self.lock_lines();
-                lines
-                    .entry((key.clone(), mode))
-                    .or_insert_with(|| Arc::new(Line::new(key.clone(), mode)))
-                    .clone()
-            };
-            match line.join(settings, joins)? {
-                Joined::Retired => {}
-                Joined::Busy => return Ok(None),
-                Joined::Waiting { waiting, begin } => {
-                    if begin {
-                        self.background.spawn(line::serve(self.clone(), line));
-                    }
-                    // Closing may have passed this line by just before.
-                    return if self.closed.load(Ordering::Acquire) {
-                        Err(line::closed())
-                    } else {
-                        Ok(Some(waiting))
-                    };
-                }
-            }
+    /// The line of a key.
+    pub(crate) fn line(self: &Arc<Self>, key: &Key, mode: Mode) -> Arc<Line> {
+        let mut lines = self.lock_lines();
+        let known = lines.entry((key.clone(), mode)).or_default();
+        known.upgrade().unwrap_or_else(|| {
+            let line = Arc::new(Line::new(self, key.clone(), mode));
+            *known = Arc::downgrade(&line);
+            line
+        })
+    }
+
+    /// Forgets a line that has ended, unless another has taken its place.
+    pub(crate) fn forget_line(&self, key: &Key, mode: Mode) {
+        let mut lines = self.lock_lines();
+        let id = (key.clone(), mode);
+        if lines.get(&id).is_some_and(|line| line.strong_count() == 0) {
+            lines.remove(&id);
         }
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
     }
 
     fn meters(&self, class: Option<&'static str>) -> Arc<ClassMeters> {
@@ -159,8 +150,9 @@ impl Tenure {
     #[must_use]
     pub fn with_background(engine: Arc<dyn Engine>, background: Background) -> Tenure {
         let promises = engine.promises();
-        Tenure(Arc::new(Handle(Arc::new(Core {
+        let core = Arc::new(Core {
             keeper: Keeper::start(engine.clone(), &background),
+            work: Work::default(),
             default_meters: Arc::new(ClassMeters::new(promises.engine, DEFAULT_CLASS)),
             engine,
             background,
@@ -168,7 +160,9 @@ impl Tenure {
             lines: Mutex::default(),
             meters: Mutex::default(),
             closed: AtomicBool::new(false),
-        }))))
+        });
+        core.background.requests().spawn(work::dispatch(core.clone()));
+        Tenure(Arc::new(Handle(core)))
     }
 
     pub(crate) fn core(&self) -> &Arc<Core> {
@@ -207,11 +201,11 @@ impl Tenure {
     pub async fn close(self) -> Result<()> {
         let core = self.core();
         core.closed.store(true, Ordering::Release);
-        let lines: Vec<_> = core.lock_lines().values().cloned().collect();
+        let lines: Vec<_> = core.lock_lines().values().filter_map(Weak::upgrade).collect();
         for line in lines {
-            let Some((hold, ticket)) = line.close() else { continue };
-            core.keeper.forget(ticket);
-            if hold.lose(LossCause::Closed) {
+            if let Some(hold) = line.close()
+                && hold.lose(LossCause::Closed)
+            {
                 line.hold_lost(core, &hold);
             }
         }

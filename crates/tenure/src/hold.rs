@@ -47,7 +47,7 @@ impl Settings {
 pub(crate) struct Hold {
     stake: Mutex<Stake>,
     pub(crate) raw: u64,
-    pub(crate) settings: Settings,
+    pub(crate) settings: Arc<Settings>,
     background: Background,
     valid_until: AtomicU64,
     fate: AtomicU8,
@@ -69,7 +69,7 @@ impl Hold {
     pub(crate) fn new(
         stake: Stake,
         raw: u64,
-        settings: Settings,
+        settings: Arc<Settings>,
         background: Background,
         since: Moment,
         granted: Duration,

@@ -16,6 +16,7 @@ mod place;
 mod promises;
 mod stay;
 mod time;
+mod work;
 
 pub use background::{Background, Clock};
 pub use client::{Tenure, connect};

@@ -4,7 +4,7 @@
 //! So no request is ever dropped by a caller that goes away, and a held key costs no task.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
@@ -18,6 +18,7 @@ use crate::key::{Key, Token};
 use crate::place::{InTheWay, Place};
 use crate::stay::{self, Entered};
 use crate::time::Moment;
+use crate::work::Job;
 
 /// The most turns of one grant, so that other processes come to their turn.
 const MAX_TURNS: u64 = 1000;
@@ -29,6 +30,7 @@ pub(crate) const MAX_WAITING: usize = 100_000;
 pub(crate) struct Line {
     pub(crate) key: Key,
     pub(crate) mode: Mode,
+    core: Weak<Core>,
     state: Mutex<State>,
     left: Notify,
 }
@@ -42,16 +44,15 @@ struct State {
 }
 
 enum Phase {
-    /// Just made: nobody has begun.
-    New,
+    /// Nobody wants it.
+    Idle,
     /// A task claims or releases.
     Working,
     Held(Held),
-    /// Out of the client's map; find another.
-    Retired,
 }
 
-struct Held {
+/// A hold of a line, as the line counts its turns.
+pub(crate) struct Held {
     hold: Arc<Hold>,
     ticket: Ticket,
     since: Moment,
@@ -60,23 +61,13 @@ struct Held {
 
 struct Waiter {
     number: u64,
-    settings: Settings,
+    settings: Arc<Settings>,
     joins: bool,
     reply: oneshot::Sender<Reply>,
 }
 
 /// What a waiting task is told.
 pub(crate) type Reply = Result<Option<Turn>>;
-
-/// How entering a line went.
-pub(crate) enum Joined {
-    /// Wait here. `begin`: a task has to be started for the line.
-    Waiting { waiting: Waiting, begin: bool },
-    /// It is not free at once, and the caller does not wait.
-    Busy,
-    /// This line has ended: take the next one.
-    Retired,
-}
 
 /// A task's place in a line; leaves it when dropped.
 pub(crate) struct Waiting {
@@ -99,12 +90,13 @@ impl Drop for Waiting {
 }
 
 impl Line {
-    pub(crate) fn new(key: Key, mode: Mode) -> Line {
+    pub(crate) fn new(core: &Arc<Core>, key: Key, mode: Mode) -> Line {
         Line {
             key,
             mode,
+            core: Arc::downgrade(core),
             state: Mutex::new(State {
-                phase: Phase::New,
+                phase: Phase::Idle,
                 waiting: VecDeque::new(),
                 last_number: 0,
                 in_the_way: InTheWay::default(),
@@ -118,24 +110,38 @@ impl Line {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn join(self: &Arc<Self>, settings: &Settings, joins: bool) -> Result<Joined> {
+    /// Gets into the line. `None`: it is not free at once, and the caller does not wait.
+    pub(crate) fn join(
+        self: &Arc<Self>,
+        core: &Arc<Core>,
+        settings: &Arc<Settings>,
+        joins: bool,
+    ) -> Result<Option<Waiting>> {
+        let (reply, answer) = oneshot::channel();
         let mut state = self.lock();
-        let begin = match state.phase {
-            Phase::Retired => return Ok(Joined::Retired),
-            Phase::New => true,
-            Phase::Working | Phase::Held(_) if joins => false,
-            Phase::Working | Phase::Held(_) => return Ok(Joined::Busy),
-        };
+        // Looked at under the lock that closing takes: nobody joins behind its back.
+        if core.is_closed() {
+            return Err(closed());
+        }
+        let begin = matches!(state.phase, Phase::Idle);
+        if !begin && !joins {
+            return Ok(None);
+        }
         if state.waiting.len() >= MAX_WAITING {
             let what = format!("{MAX_WAITING} tasks of this client wait for this key already");
             return Err(Error::new(ErrorKind::Full, what));
         }
-        state.phase = if begin { Phase::Working } else { std::mem::replace(&mut state.phase, Phase::New) };
         state.last_number += 1;
         let number = state.last_number;
-        let (reply, answer) = oneshot::channel();
         state.waiting.push_back(Waiter { number, settings: settings.clone(), joins, reply });
-        Ok(Joined::Waiting { waiting: Waiting { line: self.clone(), number, reply: answer }, begin })
+        if begin {
+            state.phase = Phase::Working;
+        }
+        drop(state);
+        if begin {
+            core.work.hand_over(core.background.owe(), Job::Serve(self.clone()));
+        }
+        Ok(Some(Waiting { line: self.clone(), number, reply: answer }))
     }
 
     fn abandon(&self, number: u64) {
@@ -174,22 +180,19 @@ impl Line {
         state.place.as_ref().map_or_else(|| state.in_the_way.clone(), |place| place.in_the_way())
     }
 
-    /// The settings to claim with and whether to queue, or `None` if the line has ended.
-    fn next(&self, core: &Core) -> Option<(Settings, bool)> {
-        let mut lines = core.lock_lines();
+    /// The settings to claim with and whether to queue, or `None` if nobody waits any more.
+    fn next(&self) -> Option<(Arc<Settings>, bool)> {
         let mut state = self.lock();
         state.waiting.retain(|waiter| !waiter.reply.is_closed());
-        let Some(first) = state.waiting.front() else {
-            state.phase = Phase::Retired;
-            lines.remove(&(self.key.clone(), self.mode));
-            return None;
-        };
-        Some((first.settings.clone(), first.joins))
+        let first = state.waiting.front().map(|first| (first.settings.clone(), first.joins));
+        if first.is_none() {
+            state.phase = Phase::Idle;
+        }
+        first
     }
 
     /// Gives a fresh hold to the first task that can use it; if there is none, gives it back.
-    fn hand_out(self: &Arc<Self>, core: &Arc<Core>, hold: Hold, urgent: bool) -> Option<Arc<Hold>> {
-        let hold = Arc::new(hold);
+    fn hand_out(self: &Arc<Self>, core: &Arc<Core>, hold: Arc<Hold>, urgent: bool) -> Option<Arc<Hold>> {
         let ticket = {
             let (line, client, lost) = (self.clone(), core.clone(), hold.clone());
             let on_loss = Box::new(move || line.hold_lost(&client, &lost));
@@ -217,11 +220,12 @@ impl Line {
         if !matches!(&state.phase, Phase::Held(held) if Arc::ptr_eq(&held.hold, hold)) {
             return;
         }
-        state.phase = Phase::Working;
+        let Phase::Held(held) = std::mem::replace(&mut state.phase, Phase::Working) else { return };
         drop(state);
+        core.keeper.forget(held.ticket);
         // Something of it may still be there at the store.
         stay::undo(core, hold.stake(), core.background.now());
-        core.background.spawn(serve(core.clone(), self.clone()));
+        core.work.hand_over(core.background.owe(), Job::Serve(self.clone()));
     }
 
     /// A turn ends: the next task's turn begins, or the hold is given back to the store. What that
@@ -248,16 +252,8 @@ impl Line {
         }
         state.phase = Phase::Working;
         drop(state);
-        core.keeper.forget(held.ticket);
-        let (core, line) = (core.clone(), self.clone());
-        core.clone().background.spawn(async move {
-            let answer = core.engine.release(&held.hold.stake()).await;
-            if answer.is_err() {
-                stay::undo(&core, held.hold.stake(), core.background.now());
-            }
-            let _ = result.send(answer);
-            serve(core, line).await;
-        });
+        let job = Job::GiveBack { line: self.clone(), held, result };
+        core.work.hand_over(core.background.owe(), job);
     }
 
     /// The keeper's ticket of a hold, while it is held.
@@ -269,11 +265,11 @@ impl Line {
     }
 
     /// Tells every waiting task the same, and hands over the hold, if there is one.
-    pub(crate) fn close(&self) -> Option<(Arc<Hold>, Ticket)> {
+    pub(crate) fn close(&self) -> Option<Arc<Hold>> {
         let mut state = self.lock();
         let waiting = std::mem::take(&mut state.waiting);
         let held = match &state.phase {
-            Phase::Held(held) => Some((held.hold.clone(), held.ticket)),
+            Phase::Held(held) => Some(held.hold.clone()),
             _ => None,
         };
         drop(state);
@@ -346,7 +342,7 @@ impl Held {
 
 /// Works for a line until it is held or nobody waits: the one task that claims for it.
 pub(crate) async fn serve(core: Arc<Core>, line: Arc<Line>) {
-    while let Some((settings, join)) = line.next(&core) {
+    while let Some((settings, join)) = line.next() {
         match stay::enter(&core, &line, &settings, join).await {
             Ok(Entered::Held { hold, urgent }) => match line.hand_out(&core, hold, urgent) {
                 None => return,
@@ -359,6 +355,35 @@ pub(crate) async fn serve(core: Arc<Core>, line: Arc<Line>) {
             Ok(Entered::Busy(in_the_way)) => line.answer_tries(in_the_way),
             Ok(Entered::Deserted) => {}
             Err(error) => line.fail_all(&error),
+        }
+    }
+}
+
+/// Gives a hold back, tells what that came to, and goes on serving the line.
+pub(crate) async fn give_back(
+    core: Arc<Core>,
+    line: Arc<Line>,
+    held: Held,
+    result: oneshot::Sender<Result<Released>>,
+) {
+    core.keeper.forget(held.ticket);
+    let answer = core.engine.release(&held.hold.stake()).await;
+    if answer.is_err() {
+        stay::undo(&core, held.hold.stake(), core.background.now());
+    }
+    drop(held);
+    // Serve first: the one who is told may come back at once, and finds the line idle then.
+    let idle = line.next().is_none();
+    let _ = result.send(answer);
+    if !idle {
+        serve(core, line).await;
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        if let Some(core) = self.core.upgrade() {
+            core.forget_line(&self.key, self.mode);
         }
     }
 }

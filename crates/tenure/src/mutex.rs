@@ -1,7 +1,7 @@
 //! A distributed mutex.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tracing::Instrument as _;
@@ -12,7 +12,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::hold::Settings;
 use crate::key::Key;
 use crate::lease::Lease;
-use crate::line::closed;
+use crate::line::{Line, closed};
 use crate::observe::ClassMeters;
 use crate::place::InTheWay;
 use crate::time::{DEFAULT_TERM, check_term};
@@ -39,12 +39,34 @@ pub struct Mutex {
     renewal: bool,
     value: Arc<[u8]>,
     meters: Arc<ClassMeters>,
+    prepared: OnceLock<Prepared>,
+}
+
+/// What was checked when it was first acquired.
+#[derive(Clone)]
+struct Prepared {
+    line: Arc<Line>,
+    settings: Arc<Settings>,
 }
 
 impl Mutex {
     pub(crate) fn new(tenure: Tenure, key: &str) -> Mutex {
         let meters = tenure.class_meters(None);
-        Mutex { tenure, key: Key::new(key), term: DEFAULT_TERM, renewal: true, value: Arc::default(), meters }
+        Mutex {
+            tenure,
+            key: Key::new(key),
+            term: DEFAULT_TERM,
+            renewal: true,
+            value: Arc::default(),
+            meters,
+            prepared: OnceLock::new(),
+        }
+    }
+
+    fn changed(mut self, change: impl FnOnce(&mut Mutex)) -> Mutex {
+        change(&mut self);
+        self.prepared = OnceLock::new();
+        self
     }
 
     /// The term: how long the lock stays taken after its holder died. 30 s unless said.
@@ -53,33 +75,29 @@ impl Mutex {
     /// answer. Bounds are the engine's ([`Promises`](crate::Promises)); fractions of a millisecond
     /// are rounded up. A term out of bounds is refused when acquiring, before anything is sent.
     #[must_use]
-    pub fn ttl(mut self, term: Duration) -> Mutex {
-        self.term = term;
-        self
+    pub fn ttl(self, term: Duration) -> Mutex {
+        self.changed(|lock| lock.term = term)
     }
 
     /// Whether the client prolongs the lease for as long as it is held. On unless said.
     ///
     /// Without renewal the term is the longest hold, and each task of a client has a grant of its own.
     #[must_use]
-    pub fn renewal(mut self, renewal: bool) -> Mutex {
-        self.renewal = renewal;
-        self
+    pub fn renewal(self, renewal: bool) -> Mutex {
+        self.changed(|lock| lock.renewal = renewal)
     }
 
     /// Names the class of this lock, the label of its metrics. Use few: one for each kind of work,
     /// never one for each key.
     #[must_use]
-    pub fn class(mut self, class: &'static str) -> Mutex {
-        self.meters = self.tenure.class_meters(Some(class));
-        self
+    pub fn class(self, class: &'static str) -> Mutex {
+        self.changed(|lock| lock.meters = lock.tenure.class_meters(Some(class)))
     }
 
     /// What others see beside the holder. Empty unless said.
     #[must_use]
-    pub fn value(mut self, value: impl AsRef<[u8]>) -> Mutex {
-        self.value = value.as_ref().into();
-        self
+    pub fn value(self, value: impl AsRef<[u8]>) -> Mutex {
+        self.changed(|lock| lock.value = value.as_ref().into())
     }
 
     /// Waits until the lock is acquired, for as long as it takes.
@@ -151,7 +169,11 @@ impl Mutex {
         })
     }
 
-    async fn enter(&self, joins: bool, wait: Option<Duration>) -> Result<Option<Lease>> {
+    /// Checks key and term, once.
+    fn prepare(&self) -> Result<&Prepared> {
+        if let Some(prepared) = self.prepared.get() {
+            return Ok(prepared);
+        }
         let core = self.tenure.core();
         let key = self.key.clone()?;
         let settings = Settings {
@@ -160,7 +182,13 @@ impl Mutex {
             value: self.value.clone(),
             meters: self.meters.clone(),
         };
-        let Some(mut waiting) = core.join(&key, Mode::Exclusive, &settings, joins)? else { return Ok(None) };
+        let prepared = Prepared { line: core.line(&key, Mode::Exclusive), settings: Arc::new(settings) };
+        Ok(self.prepared.get_or_init(|| prepared))
+    }
+
+    async fn enter(&self, joins: bool, wait: Option<Duration>) -> Result<Option<Lease>> {
+        let Prepared { line, settings } = self.prepare()?;
+        let Some(mut waiting) = line.join(self.tenure.core(), settings, joins)? else { return Ok(None) };
         let reply = match wait.filter(|wait| !wait.is_zero()) {
             None => (&mut waiting.reply).await,
             Some(wait) => match tokio::time::timeout(wait, &mut waiting.reply).await {

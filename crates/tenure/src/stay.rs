@@ -17,7 +17,7 @@ pub(crate) const REQUEST_LIMIT: Duration = Duration::from_secs(2);
 /// How a try to enter ended.
 pub(crate) enum Entered {
     /// Held. `urgent`: by a short term that must be prolonged at once.
-    Held { hold: Hold, urgent: bool },
+    Held { hold: Arc<Hold>, urgent: bool },
     /// Somebody is in the way, and we do not wait.
     Busy(InTheWay),
     /// Nobody here waits for it any more. Nothing was left behind.
@@ -32,7 +32,12 @@ enum Step {
 }
 
 /// Enters, as one owner after another where a place is lost, until it holds or nobody waits.
-pub(crate) async fn enter(core: &Arc<Core>, line: &Line, settings: &Settings, join: bool) -> Result<Entered> {
+pub(crate) async fn enter(
+    core: &Arc<Core>,
+    line: &Line,
+    settings: &Arc<Settings>,
+    join: bool,
+) -> Result<Entered> {
     let began = core.background.now();
     let mut cut = false;
     let mut pause = Duration::ZERO;
@@ -65,7 +70,7 @@ pub(crate) async fn enter(core: &Arc<Core>, line: &Line, settings: &Settings, jo
     }
 }
 
-async fn one_stay(core: &Arc<Core>, line: &Line, settings: &Settings, join: bool) -> Result<Step> {
+async fn one_stay(core: &Arc<Core>, line: &Line, settings: &Arc<Settings>, join: bool) -> Result<Step> {
     let claim = Claim {
         key: line.key.clone(),
         owner: core.background.owner(),
@@ -102,8 +107,9 @@ async fn one_stay(core: &Arc<Core>, line: &Line, settings: &Settings, join: bool
     }
 }
 
-fn hold_of(core: &Core, stake: &Stake, settings: &Settings, grant: &Grant, since: Moment) -> Hold {
-    Hold::new(stake.clone(), grant.raw, settings.clone(), core.background.clone(), since, grant.term)
+fn hold_of(core: &Core, stake: &Stake, settings: &Arc<Settings>, grant: &Grant, since: Moment) -> Arc<Hold> {
+    let background = core.background.clone();
+    Arc::new(Hold::new(stake.clone(), grant.raw, settings.clone(), background, since, grant.term))
 }
 
 /// Waits where the engine keeps no queue: until the wake or the recheck, then begins anew.
@@ -122,7 +128,7 @@ async fn wait_outside(core: &Arc<Core>, line: &Line, busy: Busy) -> Result<Step>
 async fn wait_in_queue(
     core: &Arc<Core>,
     line: &Line,
-    settings: &Settings,
+    settings: &Arc<Settings>,
     place: Place,
     busy: Busy,
 ) -> Result<Step> {
@@ -156,7 +162,7 @@ async fn wait_in_queue(
 }
 
 /// The key was handed to us. That happened after the last request that was answered *not yet*.
-async fn pushed(core: &Arc<Core>, settings: &Settings, place: &Place, grant: &Grant) -> Result<Step> {
+async fn pushed(core: &Arc<Core>, settings: &Arc<Settings>, place: &Place, grant: &Grant) -> Result<Step> {
     let since = place.not_yet();
     let hold = hold_of(core, &place.stake, settings, grant, since);
     if !hold.is_held() {
@@ -175,7 +181,7 @@ async fn pushed(core: &Arc<Core>, settings: &Settings, place: &Place, grant: &Gr
 async fn heard(
     core: &Arc<Core>,
     line: &Line,
-    settings: &Settings,
+    settings: &Arc<Settings>,
     place: &Place,
     news: News,
 ) -> Result<Step> {
@@ -193,7 +199,7 @@ async fn heard(
 async fn number(
     core: &Arc<Core>,
     line: &Line,
-    settings: &Settings,
+    settings: &Arc<Settings>,
     stake: &Stake,
     held_since: Moment,
     granted: Duration,

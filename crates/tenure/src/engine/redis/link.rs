@@ -1,0 +1,307 @@
+//! Making a connection: the line, the login, and the checks that come before the first request.
+
+use std::fmt;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::net::TcpStream;
+
+use super::names;
+use super::options::Options;
+use super::refusal::{is_no_script, refusal};
+use super::scripts::{PROBE, RAISE};
+use super::wire::{Encoder, Incoming, Value};
+use crate::error::{Error, ErrorKind, Result};
+
+/// The oldest server that has all that is needed.
+const OLDEST_SERVER: (u32, u32) = (6, 2);
+
+trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
+
+/// A line to the server, plain or TLS, with what arrived on it and was not read yet.
+pub(super) struct Link {
+    stream: Box<dyn Stream>,
+    pub(super) incoming: Incoming,
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Link")
+    }
+}
+
+impl Link {
+    /// Reads what there is; ready with 0 at the end of the line.
+    pub(super) fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let mut space = ReadBuf::new(self.incoming.space());
+        match Pin::new(&mut *self.stream).poll_read(cx, &mut space) {
+            Poll::Ready(Ok(())) => {
+                let count = space.filled().len();
+                self.incoming.filled(count);
+                Poll::Ready(Ok(count))
+            }
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    pub(super) fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut *self.stream).poll_write(cx, bytes)
+    }
+
+    pub(super) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.stream).poll_flush(cx)
+    }
+}
+
+/// A connection that passed its checks.
+#[derive(Debug)]
+pub(super) struct Established {
+    pub(super) link: Link,
+    /// The counter of tokens at its beginning: a number not above it is no grant (R6).
+    pub(super) floor: u64,
+    /// Messages that came during the checks.
+    pub(super) early: Vec<Value>,
+}
+
+/// Connects within the time limit, logs in, subscribes to `channel` if there is one, checks rights.
+pub(super) async fn establish(options: &Options, channel: Option<&[u8]>) -> Result<Established> {
+    let late = || {
+        let what = format!("{}:{} did not answer within {:?}", options.host, options.port, options.limit);
+        Error::new(ErrorKind::Unavailable, what)
+    };
+    let result = tokio::time::timeout(options.limit, async {
+        let link = open_line(options).await?;
+        Dialog { link, early: Vec::new() }.run(options, channel).await
+    });
+    result.await.unwrap_or_else(|_| Err(late())).map_err(|error| error.engine("redis").operation("connect"))
+}
+
+fn broken(options: &Options) -> impl FnOnce(io::Error) -> Error {
+    let what = format!("{}:{} cannot be reached: ", options.host, options.port);
+    move |error| Error::new(ErrorKind::Unavailable, format!("{what}{error}")).source_error(error)
+}
+
+async fn open_line(options: &Options) -> Result<Link> {
+    let stream = TcpStream::connect((options.host.as_str(), options.port)).await.map_err(broken(options))?;
+    stream.set_nodelay(true).map_err(broken(options))?;
+    let stream: Box<dyn Stream> = match &options.tls {
+        None => Box::new(stream),
+        Some(config) => {
+            let connector = tokio_rustls::TlsConnector::from(config.clone());
+            let name = options.server_name()?;
+            Box::new(connector.connect(name, stream).await.map_err(|error| {
+                broken(options)(error)
+                    .advice("check that the server speaks TLS on this port, and its certificate")
+            })?)
+        }
+    };
+    Ok(Link { stream, incoming: Incoming::new() })
+}
+
+struct Dialog {
+    link: Link,
+    early: Vec<Value>,
+}
+
+impl Dialog {
+    async fn run(mut self, options: &Options, channel: Option<&[u8]>) -> Result<Established> {
+        self.hello(options).await?;
+        if options.database != 0 {
+            let mut select = Encoder::default();
+            select.command(2).word(b"SELECT").number(u64::from(options.database));
+            needs(options, self.ask(options, select).await?, "SELECT")?;
+        }
+        let run_id = self.server(options).await?;
+        if let Some(channel) = channel {
+            self.subscribe(options, channel).await?;
+            self.probe(options, channel).await?;
+        }
+        let floor = self.raise(options, &run_id).await?;
+        Ok(Established { link: self.link, floor, early: self.early })
+    }
+
+    async fn send(&mut self, options: &Options, command: Encoder) -> Result<()> {
+        let stream = &mut self.link.stream;
+        stream.write_all(&command.into_bytes()).await.map_err(broken(options))?;
+        stream.flush().await.map_err(broken(options))
+    }
+
+    async fn receive(&mut self, options: &Options) -> Result<Value> {
+        loop {
+            let next = self.link.incoming.next().map_err(|nonsense| {
+                Error::new(ErrorKind::Internal, nonsense.0).advice("check that this is a Redis server")
+            })?;
+            if let Some(value) = next {
+                return Ok(value);
+            }
+            let count = self.link.stream.read(self.link.incoming.space()).await.map_err(broken(options))?;
+            if count == 0 {
+                return Err(broken(options)(io::ErrorKind::UnexpectedEof.into()));
+            }
+            self.link.incoming.filled(count);
+        }
+    }
+
+    async fn ask(&mut self, options: &Options, command: Encoder) -> Result<Value> {
+        self.send(options, command).await?;
+        loop {
+            match self.receive(options).await? {
+                push @ Value::Push(_) => self.early.push(push),
+                reply => return Ok(reply),
+            }
+        }
+    }
+
+    async fn hello(&mut self, options: &Options) -> Result<()> {
+        let credentials = (options.credentials)();
+        let mut hello = Encoder::default();
+        match &credentials {
+            None => hello.command(4).word(b"HELLO").word(b"3"),
+            Some(it) => hello
+                .command(7)
+                .word(b"HELLO")
+                .word(b"3")
+                .word(b"AUTH")
+                .word(it.user.as_deref().unwrap_or("default").as_bytes())
+                .word(it.password.as_bytes()),
+        };
+        hello.word(b"SETNAME").word(b"tenure");
+        match self.ask(options, hello).await? {
+            Value::Error(text) if text.starts_with("NOPROTO") || text.contains("unknown command") => {
+                Err(old(None))
+            }
+            // Before the login the server says NOAUTH to a HELLO without one.
+            Value::Error(text) if text.starts_with("NOAUTH") => {
+                Err(Error::new(ErrorKind::Denied, "the server wants a password")
+                    .advice("write it into the URL"))
+            }
+            Value::Error(text) if text.contains("max number of clients") => {
+                Err(Error::new(ErrorKind::Unavailable, "the server has no connection left"))
+            }
+            Value::Error(text) => Err(refusal(&text)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks the version; the run id of the server at the other end of this very connection.
+    async fn server(&mut self, options: &Options) -> Result<String> {
+        let mut info = Encoder::default();
+        info.command(2).word(b"INFO").word(b"server");
+        let answer = needs(options, self.ask(options, info).await?, "INFO")?;
+        let text = answer.text().map(|text| String::from_utf8_lossy(text).into_owned()).unwrap_or_default();
+        let field = |name| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        let version = field("redis_version").unwrap_or_default();
+        let mut numbers = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+        if (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) < OLDEST_SERVER {
+            return Err(old(Some(version)));
+        }
+        match field("run_id") {
+            Some(run_id) if !run_id.is_empty() => Ok(run_id.to_owned()),
+            _ => Err(Error::new(
+                ErrorKind::Unsupported,
+                "INFO does not tell the server's run id, on which tokens rest",
+            )),
+        }
+    }
+
+    async fn subscribe(&mut self, options: &Options, channel: &[u8]) -> Result<()> {
+        let mut subscribe = Encoder::default();
+        subscribe.command(2).word(b"SUBSCRIBE").word(channel);
+        self.send(options, subscribe).await?;
+        loop {
+            match self.receive(options).await? {
+                Value::Push(items) if items.first().and_then(Value::text) == Some(b"subscribe") => {
+                    return Ok(());
+                }
+                push @ Value::Push(_) => self.early.push(push),
+                reply => {
+                    needs(options, reply, "SUBSCRIBE")?;
+                    return Err(Error::new(ErrorKind::Internal, "SUBSCRIBE was answered by something else"));
+                }
+            }
+        }
+    }
+
+    /// Tries all that the scripts use, so that a missing right is named now and not under a lock.
+    async fn probe(&mut self, options: &Options, channel: &[u8]) -> Result<()> {
+        let mut probe = Encoder::default();
+        PROBE.call_in_full(&mut probe, 1);
+        for helper in [&b"}:lock"[..], b"}:queue", b"}:entries"] {
+            probe.parts(&[options.prefix.as_bytes(), b"tenure:{probe", helper]);
+        }
+        probe.word(&names::counter(&options.prefix)).word(channel);
+        let answer = needs(options, self.ask(options, probe).await?, "EVAL")?;
+        let said = answer.text().map(String::from_utf8_lossy).unwrap_or_default();
+        let Some((command, refused)) = said.split_once(' ') else { return Ok(()) };
+        // What passes (memory, a replica, a server that cannot save) is no missing right.
+        let error = refusal(refused);
+        if error.kind() != ErrorKind::Denied {
+            return Err(error);
+        }
+        Err(missing(command, &right(options, command, refused), refused))
+    }
+
+    async fn raise(&mut self, options: &Options, run_id: &str) -> Result<u64> {
+        let arguments = |encoder: &mut Encoder| {
+            encoder.word(&names::counter(&options.prefix)).word(&names::counter_run(&options.prefix));
+            encoder.word(run_id.as_bytes());
+        };
+        let mut by_hash = Encoder::default();
+        RAISE.call(&mut by_hash, 1);
+        arguments(&mut by_hash);
+        let mut answer = self.ask(options, by_hash).await?;
+        if matches!(&answer, Value::Error(text) if is_no_script(text)) {
+            let mut in_full = Encoder::default();
+            RAISE.call_in_full(&mut in_full, 1);
+            arguments(&mut in_full);
+            answer = self.ask(options, in_full).await?;
+        }
+        let answer = needs(options, answer, "EVALSHA")?;
+        answer
+            .text()
+            .and_then(|text| std::str::from_utf8(text).ok()?.parse().ok())
+            .filter(|floor| *floor < crate::Token::RAW_END)
+            .ok_or_else(|| {
+                Error::new(ErrorKind::Internal, format!("the counter of tokens answered {answer:?}"))
+            })
+    }
+}
+
+fn old(version: Option<&str>) -> Error {
+    let what = match version {
+        Some(version) => format!("the server's version is \"{}\"", version.escape_debug()),
+        None => "the server does not speak RESP3".to_owned(),
+    };
+    Error::new(ErrorKind::Unsupported, what).advice("Redis 6.2 or newer is needed")
+}
+
+fn missing(what: &str, right: &str, refused: &str) -> Error {
+    Error::new(ErrorKind::Denied, format!("the user may not use {what}: {}", refused.escape_debug()))
+        .advice(format!("run ACL SETUSER <name> {right}"))
+}
+
+/// The right that a refusal is about: a pattern of keys or channels, or else the command itself.
+fn right(options: &Options, command: &str, refused: &str) -> String {
+    if refused.contains("key") {
+        format!("~{}tenure:*", options.prefix)
+    } else if refused.contains("channel") {
+        format!("&{}tenure:*", options.prefix)
+    } else {
+        format!("+{}", command.to_lowercase())
+    }
+}
+
+/// The answer to a command that the user must be allowed to use.
+fn needs(options: &Options, answer: Value, command: &str) -> Result<Value> {
+    match answer {
+        Value::Error(text) if text.starts_with("NOPERM") => {
+            Err(missing(command, &right(options, command, &text), &text))
+        }
+        Value::Error(text) => Err(refusal(&text)),
+        answer => Ok(answer),
+    }
+}

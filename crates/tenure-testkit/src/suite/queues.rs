@@ -207,16 +207,20 @@ async fn r7_a_dead_waiter_at_the_head(h) {
     held_by(h, &alive).await;
 }
 
-/// A waiter that does not refresh its place loses it, and is told so when it asks.
+/// A waiter that does not refresh its place is passed over, and told so when it asks.
 async fn a_place_that_is_not_refreshed_is_lost(h) {
     let (engine, key) = (h.engine().await, key("stale"));
     let term = h.ttl();
     let holder = take(&*engine, &key, LONG).await;
     let (stale, _wake) = wait_for(&*engine, &key, term).await;
+    let (fresh, busy) = wait_for(&*engine, &key, LONG).await;
     tokio::time::sleep(refresh_interval(term) * 3 + Duration::from_millis(50)).await;
+    give_back(&*engine, &holder).await;
+    pushed(busy).await;
+    held_by(h, &fresh).await;
     let answers = engine.renew(std::slice::from_ref(&stale)).await;
     assert!(matches!(answers[..], [Renewed::Lost]), "{answers:?}");
-    give_back(&*engine, &holder).await;
+    give_back(&*engine, &fresh).await;
     is_free(h, &key).await;
     nothing_is_left(h).await;
 }

@@ -93,7 +93,7 @@ async fn under(lease: &Lease, register: &Register, folder: &Path) -> Outcome {
     let token = lease.token().get();
     let Some(value) = register.enter(token)? else { return Ok(()) };
     std::fs::write(folder.join("holder"), std::process::id().to_string())?;
-    pause(1_000..8_000).await;
+    pause(10_000..30_000).await;
     register.write(token, value + 1)?;
     Ok(())
 }

@@ -361,15 +361,15 @@ async fn r7_waiter_skipped_while_its_subscriber_reconnects(h) needs [Faults] {
     nothing_is_left(h).await;
 }
 
-/// A client that died at the head of the queue costs those behind it three refreshes at most,
-/// whether the store can tell that it is gone or not.
+/// A client that died at the head of the queue: if the store can tell that it is gone, it is passed
+/// over at once; if not, it costs those behind it three refreshes at most.
 async fn r7_dead_waiter_at_the_head(h) needs [Faults] {
     let (holder, alive, faults) = (h.tenure().await, h.tenure().await, h.faults().expect("needed"));
     for half_open in [false, true] {
         let (key, term) = (key("dead"), Duration::from_millis(900));
         let dead = faults.lone_client().await;
         let lease = holder.mutex(&key).ttl(LONG).acquire().await.expect("acquired");
-        let never = acquiring(dead.tenure.mutex(&key).ttl(term));
+        let never = acquiring(dead.tenure.mutex(&key).ttl(if half_open { term } else { LONG }));
         settle().await;
         let waiting = acquiring(alive.mutex(&key).ttl(term));
         settle().await;
@@ -379,7 +379,8 @@ async fn r7_dead_waiter_at_the_head(h) needs [Faults] {
         let begun = Instant::now();
         lease.release().await.expect("released");
         let next = within(RECOVERY, "the lock", waiting).await.expect("no panic");
-        let limit = tenure::refresh_interval(term) * 4 + Duration::from_millis(300);
+        let share = if half_open { tenure::refresh_interval(term) * 4 } else { Duration::ZERO };
+        let limit = share + Duration::from_millis(400);
         assert!(begun.elapsed() < limit, "half-open: {half_open}: {:?}", begun.elapsed());
         never.abort();
         next.release().await.expect("released");

@@ -92,9 +92,10 @@ async fn one_stay(core: &Arc<Core>, line: &Line, settings: &Arc<Settings>, join:
             }
         }
         Ok(Answer::Busy(busy)) if busy.ahead.is_some() => {
-            wait_in_queue(core, line, settings, Place::new(claim.stake(), sent, &busy), busy).await
+            // Boxed, so that the task of a claim that need not wait stays small.
+            Box::pin(wait_in_queue(core, line, settings, Place::new(claim.stake(), sent, &busy), busy)).await
         }
-        Ok(Answer::Busy(busy)) if join => wait_outside(core, line, busy).await,
+        Ok(Answer::Busy(busy)) if join => Box::pin(wait_outside(core, line, busy)).await,
         Ok(Answer::Busy(busy)) => {
             Ok(Step::Done(Entered::Busy(InTheWay { holder: busy.holder, ahead: busy.ahead })))
         }

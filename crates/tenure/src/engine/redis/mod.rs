@@ -254,7 +254,10 @@ impl Redis {
                 let wake = self.pushes.listen_again(stake.owner);
                 Renewed::Waiting(self.busy(way, stake.term, wake))
             }
-            Ok(Said::Lost) => Renewed::Lost,
+            Ok(Said::Lost) => {
+                self.pushes.forget(stake.owner);
+                Renewed::Lost
+            }
             Ok(Said::Granted(_)) => Renewed::Unknown(renew_error(unexpected(&[]), stake)),
             Err(error) => Renewed::Unknown(renew_error(error, stake)),
         }

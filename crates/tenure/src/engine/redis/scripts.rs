@@ -27,7 +27,7 @@ macro_rules! script {
 }
 
 script!(CLAIM, "claim", 4, "lua/common.lua", "lua/claim.lua");
-script!(RELEASE, "release", 4, "lua/common.lua", "lua/release.lua");
+script!(RELEASE, "release", 4, "lua/release_free.lua", "lua/common.lua", "lua/release.lua");
 script!(RENEW, "renew", 4, "lua/common.lua", "lua/renew.lua");
 script!(NOTE, "note", 2, "lua/note.lua");
 script!(LOOK, "look", 4, "lua/look.lua");

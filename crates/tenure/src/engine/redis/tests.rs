@@ -1,6 +1,7 @@
 //! The engine against real servers: what only Redis does. The shared suite covers the rest.
 
 mod faults;
+mod lines;
 mod rights;
 mod server;
 mod waiting;

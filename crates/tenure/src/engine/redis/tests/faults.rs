@@ -84,6 +84,61 @@ async fn a_restart_without_data_loses_the_hold_and_numbers_grow() {
 }
 
 #[tokio::test]
+async fn a_restart_with_data_keeps_hold_and_places() {
+    let mut server = Server::start_with(&["--appendonly", "yes", "--appendfsync", "always"]);
+    let redis = client(&server).await;
+    let key = key("a");
+    let first = granted(redis.claim(&claim(&key, 1, true)).await.unwrap());
+    let mut place = busy(redis.claim(&claim(&key, 2, true)).await.unwrap());
+    server.kill();
+    server.run();
+    let woken = tokio::time::timeout(Duration::from_secs(3), &mut place.wake).await.unwrap();
+    assert_eq!(woken, Woken::Ask);
+    let mut answer = redis.renew(&[claim(&key, 2, true).stake()]).await;
+    let Some(Renewed::Waiting(mut place)) = answer.pop() else { panic!("{answer:?}") };
+    assert!(matches!(redis.renew(&[claim(&key, 1, true).stake()]).await[..], [Renewed::Kept(_)]));
+    redis.release(&claim(&key, 1, true).stake()).await.unwrap();
+    let Woken::Granted(grant) = (&mut place.wake).await else { panic!("not handed over") };
+    assert!(grant.raw > first.raw);
+}
+
+#[tokio::test]
+async fn a_lost_place_leaves_no_mailbox() {
+    let server = Server::start();
+    let redis = client(&server).await;
+    let key = key("a");
+    granted(redis.claim(&claim(&key, 1, true)).await.unwrap());
+    let mut place = busy(redis.claim(&claim(&key, 2, true)).await.unwrap());
+    redis.pushes.ask_all();
+    assert_eq!((&mut place.wake).await, Woken::Ask);
+    server.raw().text(&["FLUSHALL"]);
+    assert!(matches!(redis.renew(&[claim(&key, 2, true).stake()]).await[..], [Renewed::Lost]));
+    drop(place);
+    assert_eq!(redis.pushes.count(), 0);
+}
+
+#[tokio::test]
+async fn more_requests_than_the_bound_are_refused() {
+    let server = Server::start();
+    let redis = client_with(&server, Duration::from_secs(20)).await;
+    server.freeze();
+    let stake = claim(&key("a"), 1, true).stake();
+    let mut asked = Vec::new();
+    for n in 0..connection::MOST_OUTSTANDING {
+        let request = calls::release(Names::new("", &key("a")).unwrap(), Owner::from_id(n as u128), b"c", 0);
+        asked.push(redis.commands.ask(request));
+    }
+    let error = redis.release(&stake).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Full);
+    assert!(!error.may_have_taken_effect());
+    server.thaw();
+    for answer in asked {
+        assert_eq!(answer.await.unwrap(), [Value::Int(0)]);
+    }
+    assert_eq!(redis.release(&stake).await.unwrap(), Released::WasLost);
+}
+
+#[tokio::test]
 async fn a_frozen_server_costs_the_limit_and_answers_later_requests_rightly() {
     let server = Server::start();
     let redis = client_with(&server, LIMIT).await;

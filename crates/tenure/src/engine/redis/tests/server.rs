@@ -54,6 +54,10 @@ impl Server {
         }
     }
 
+    pub(super) fn port(&self) -> u16 {
+        self.port
+    }
+
     pub(super) fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
     }

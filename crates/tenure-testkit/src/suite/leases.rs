@@ -266,6 +266,25 @@ async fn r2_leases_are_renewed_while_others_come_and_go(h) {
     nothing_is_left(h).await;
 }
 
+/// What was given back is renewed no more: a client that holds nothing is silent.
+async fn r2_nothing_is_sent_for_what_was_given_back(h) needs [Faults] {
+    let (tenure, base) = (h.tenure().await, key("silence"));
+    let line = h.faults().expect("needed").line();
+    for number in 0..50 {
+        let lease = tenure.mutex(format!("{base}/{number}")).ttl(h.ttl()).acquire().await.expect("acquired");
+        if number % 2 == 0 {
+            lease.release().await.expect("released");
+        } else {
+            h.evict(lease.key()).await;
+            within(SOON, "the loss", lease.lost()).await;
+        }
+    }
+    settle().await;
+    let before = line.requests();
+    tokio::time::sleep(h.ttl() * 3).await;
+    assert_eq!(line.requests() - before, 0);
+}
+
 /// Giving back while renewals run at full speed: never a loss, and nothing is brought back.
 async fn r2_releases_race_with_renewals(h) {
     let (tenure, key) = (h.tenure().await, key("race"));

@@ -127,20 +127,22 @@ async fn r5_bad_terms_are_refused_before_any_request(h) {
     nothing_is_left(h).await;
 }
 
-/// Terms are rounded up, never down.
+/// Terms are rounded up to whole milliseconds, never down.
 async fn r5_terms_are_rounded_up(h) {
     let (tenure, key) = (h.tenure().await, key("rounded"));
     let term = Duration::from_secs(20) + Duration::from_nanos(1);
     let lock = tenure.mutex(&key).ttl(term).renewal(false);
-    let mut longest = Duration::ZERO;
-    for _ in 0..20 {
+    // It takes a look within the first millisecond to see it.
+    for _ in 0..2000 {
         let lease = lock.acquire().await.expect("acquired");
         let remaining = h.remaining(&key).await.expect("it is held");
         assert!(remaining <= Duration::from_millis(20_001), "{remaining:?}");
-        longest = longest.max(remaining);
         lease.release().await.expect("released");
+        if remaining >= term {
+            return;
+        }
     }
-    assert!(longest > Duration::from_secs(20) - SOON, "{longest:?}");
+    panic!("no hold lasted as long as it was asked for");
 }
 
 /// Names that are not allowed are refused, shown without control characters, and nothing is sent.

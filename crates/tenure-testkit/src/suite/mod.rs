@@ -131,10 +131,9 @@ impl Contender {
     }
 }
 
-/// One test for each contender and case.
+/// One test for each contender and case. `require_all`: one that cannot run fails.
 #[must_use]
-pub fn trials(contenders: &[Contender]) -> Vec<Trial> {
-    let require_all = std::env::var_os("TENURE_REQUIRE_ALL").is_some_and(|value| value != "0");
+pub fn trials(contenders: &[Contender], require_all: bool) -> Vec<Trial> {
     let mut trials = Vec::new();
     for contender in contenders {
         let missing = (contender.missing)();
@@ -190,7 +189,8 @@ fn check_that_it_lacks(contender: Contender, need: Need) -> Result<(), Failed> {
 /// Runs everything, as the `main` of a test binary without a harness.
 #[must_use]
 pub fn main(contenders: &[Contender]) -> ExitCode {
+    let require_all = std::env::var_os("TENURE_REQUIRE_ALL").is_some_and(|value| value != "0");
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(AT_ONCE);
-    libtest_mimic::run(&arguments, trials(contenders)).exit_code()
+    libtest_mimic::run(&arguments, trials(contenders, require_all)).exit_code()
 }

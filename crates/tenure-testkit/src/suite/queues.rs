@@ -118,7 +118,7 @@ async fn r8_a_refresh_after_expiry_hands_over_to_the_head(h) {
     let (head, _lost) = wait_for(&*engine, &key, LONG).await;
     let (second, _wake) = wait_for(&*engine, &key, LONG).await;
     tokio::time::sleep(h.ttl() + Duration::from_millis(20)).await;
-    let answers = engine.renew(&[second.clone()]).await;
+    let answers = engine.renew(std::slice::from_ref(&second)).await;
     assert!(matches!(answers[..], [Renewed::Waiting(_)]), "{answers:?}");
     held_by(h, &head).await;
 }

@@ -334,6 +334,25 @@ async fn r7_no_traffic_for_wakes_when_nobody_waits(h) needs [Redis] {
     assert_eq!(calls("keys") + calls("scan"), 0, "{stats}");
 }
 
+/// A server that takes no more connections: newcomers are told, whoever is in goes on.
+async fn a_server_without_connections(h) needs [Redis] {
+    let (redis, holder, waiter, key) = (redis(h), h.tenure().await, h.tenure().await, key("clients"));
+    let lease = holder.mutex(&key).ttl(h.ttl()).acquire().await.expect("acquired");
+    let mut operator = redis.raw();
+    operator.demand(&["CONFIG", "SET", "maxclients", "1"]).expect("set");
+    let begun = Instant::now();
+    let error = tenure::connect(redis.url()).await.expect_err("no connection is free");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(begun.elapsed() < SOON * 2, "{:?}", begun.elapsed());
+    let waiting = acquiring(waiter.mutex(&key).ttl(LONG));
+    tokio::time::sleep(h.ttl() * 2).await;
+    assert!(lease.is_held());
+    lease.release().await.expect("released");
+    within(SOON, "the lock", waiting).await.expect("no panic").release().await.expect("released");
+    operator.demand(&["CONFIG", "SET", "maxclients", "1000"]).expect("set");
+    nothing_is_left(h).await;
+}
+
 /// A server that is out of memory: a clear error, and what is there can be given back.
 async fn a_server_without_memory(h) needs [Redis] {
     let (redis, tenure, key) = (redis(h), h.tenure().await, key("memory"));

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use tenure_testkit::suite;
+use tenure_testkit::suite::{self, Contender};
 
 use crate::contenders::CONTENDERS;
 
@@ -15,7 +15,7 @@ fn names_in(folder: &str) -> BTreeSet<String> {
 
 #[test]
 fn every_engine_meets_every_case() {
-    let trials = suite::trials(CONTENDERS);
+    let trials = suite::trials(CONTENDERS, true);
     let names: BTreeSet<&str> = trials.iter().map(libtest_mimic::Trial::name).collect();
     assert_eq!(names.len(), trials.len(), "two tests have one name");
     for contender in CONTENDERS {
@@ -62,6 +62,17 @@ fn what_a_contender_lacks_is_stated_once_and_for_a_reason() {
         for (index, (need, why)) in contender.lacks.iter().enumerate() {
             assert!(!why.is_empty());
             assert!(contender.lacks[..index].iter().all(|(earlier, _)| earlier != need));
+        }
+    }
+}
+
+#[test]
+fn what_cannot_run_is_ignored_with_its_reason_or_required() {
+    let absent = Contender { missing: || Some("no server is installed".to_owned()), ..CONTENDERS[0] };
+    for require_all in [false, true] {
+        for trial in suite::trials(&[absent], require_all) {
+            assert_eq!(trial.has_ignored_flag(), !require_all, "{}", trial.name());
+            assert!(trial.kind().contains("no server is installed"), "{}", trial.kind());
         }
     }
 }

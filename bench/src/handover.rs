@@ -6,9 +6,11 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use tenure::Tenure;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 use crate::Result;
-use crate::raw::{Connection, request};
+use crate::raw::request;
 
 /// The medians of a raw PUBLISH and of a hand-over, measured in turns.
 pub(crate) async fn measure(server: SocketAddr, count: usize) -> Result<(Duration, Duration)> {
@@ -45,21 +47,32 @@ async fn one(holder: &Tenure, waiter: &Tenure, quiet: Duration) -> Result<Durati
     Ok(waiting.await??.saturating_duration_since(released))
 }
 
+/// The same way without a lock: a task publishes, another hears of it; both on this runtime.
 async fn raw_publish(server: SocketAddr, quiet: Duration) -> Result<Duration> {
-    let measured = tokio::task::spawn_blocking(move || -> Result<Duration> {
-        let mut subscriber = Connection::open(server)?;
-        subscriber.flight(&request(&["SUBSCRIBE", "bench:channel"]), 1)?;
-        let listening = std::thread::spawn(move || -> Result<Instant> {
-            subscriber.await_replies(1)?;
-            Ok(Instant::now())
-        });
-        let mut publisher = Connection::open(server)?;
-        publisher.flight(&request(&["PING"]), 1)?;
-        std::thread::sleep(quiet);
-        let sent = Instant::now();
-        publisher.flight(&request(&["PUBLISH", "bench:channel", "x"]), 1)?;
-        let heard = listening.join().map_err(|_| "the subscriber died")??;
-        Ok(heard.saturating_duration_since(sent))
+    let mut subscriber = connect(server).await?;
+    ask(&mut subscriber, &["SUBSCRIBE", "bench:channel"]).await?;
+    let listening = tokio::spawn(async move {
+        let mut buffer = [0; 256];
+        let read = subscriber.read(&mut buffer).await?;
+        Ok::<_, std::io::Error>((read, Instant::now()))
     });
-    measured.await?
+    let mut publisher = connect(server).await?;
+    ask(&mut publisher, &["PING"]).await?;
+    tokio::time::sleep(quiet).await;
+    let sent = Instant::now();
+    ask(&mut publisher, &["PUBLISH", "bench:channel", "x"]).await?;
+    let (_, heard) = listening.await??;
+    Ok(heard.saturating_duration_since(sent))
+}
+
+async fn connect(server: SocketAddr) -> Result<TcpStream> {
+    let stream = TcpStream::connect(server).await?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+async fn ask(stream: &mut TcpStream, words: &[&str]) -> Result<()> {
+    stream.write_all(&request(words)).await?;
+    let read = stream.read(&mut [0; 256]).await?;
+    if read == 0 { Err("the server closed the connection".into()) } else { Ok(()) }
 }

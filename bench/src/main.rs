@@ -35,7 +35,7 @@ struct Options {
 
 fn main() -> Result<()> {
     let options = Options::parse();
-    let server = RedisServer::start(RedisOptions::default())?;
+    let server = RedisServer::start(RedisOptions { append_only: false, ..RedisOptions::default() })?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let mut measured = Vec::new();
     for run in 1..=options.runs {

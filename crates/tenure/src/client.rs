@@ -161,7 +161,8 @@ impl Tenure {
             meters: Mutex::default(),
             closed: AtomicBool::new(false),
         });
-        core.background.requests().spawn(work::dispatch(core.clone()));
+        // It polls many futures in one task, so the budget of one task does not fit it.
+        core.background.requests().spawn(tokio::task::coop::unconstrained(work::dispatch(core.clone())));
         Tenure(Arc::new(Handle(core)))
     }
 

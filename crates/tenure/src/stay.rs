@@ -170,11 +170,14 @@ async fn pushed(core: &Arc<Core>, settings: &Arc<Settings>, place: &Place, grant
         // The message took longer than its term, counted from a moment that was before it: ask.
         let sent = core.background.now();
         let answer = core.engine.renew(std::slice::from_ref(&place.stake)).await.pop();
-        let Some(Renewed::Kept(granted)) = answer else {
+        if let Some(Renewed::Kept(granted)) = answer {
+            hold.prolong(sent, granted);
+        }
+        // This answer may have taken longer than the term, too: a lease is valid when it is handed out.
+        if !hold.is_held() {
             undo(core, place.stake.clone(), sent);
             return Ok(Step::Again);
-        };
-        hold.prolong(sent, granted);
+        }
     }
     Ok(Step::Done(Entered::Held { hold, urgent: true }))
 }

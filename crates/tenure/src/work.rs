@@ -1,10 +1,13 @@
 //! Work that tasks of the user hand to the client's own thread.
 //!
-//! It is queued as plain values and made into tasks over there: memory that one thread allocates and
-//! another frees costs more than all the rest of an uncontended acquire, and so does a wake for each.
+//! It is queued as plain values and begun over there: memory that one thread allocates and another
+//! frees costs more than all the rest of an uncontended acquire, and so does a wake for each.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use futures_util::FutureExt as _;
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::sync::{Notify, oneshot};
 
 use crate::background::Owed;
@@ -58,19 +61,38 @@ impl Work {
     }
 }
 
-/// Makes tasks of the jobs that arrive, until the client ends.
+/// Works on all jobs that arrive, side by side, until the client ends.
+///
+/// One task for all of them: a task of the runtime for each would cost more than the job itself.
 pub(crate) async fn dispatch(core: Arc<Core>) {
     let mut jobs = Vec::new();
+    let mut running = FuturesUnordered::new();
     while core.work.take(&mut jobs) {
         for (owed, job) in jobs.drain(..) {
-            let task_core = core.clone();
-            match job {
-                Job::Serve(line) => core.background.spawn_owed(owed, line::serve(task_core, line)),
-                Job::GiveBack { line, held, result } => {
-                    core.background.spawn_owed(owed, line::give_back(task_core, line, held, result));
-                }
-            }
+            running.push(AssertUnwindSafe(carry_out(core.clone(), owed, job)).catch_unwind());
         }
-        core.work.arrived.notified().await;
+        let arrived = core.work.arrived.notified();
+        tokio::select! {
+            biased;
+            () = finish_all(&mut running), if !running.is_empty() => {}
+            () = arrived => {}
+        }
     }
+}
+
+/// Polls what runs until nothing does. One job's panic does not end the others.
+async fn finish_all(running: &mut FuturesUnordered<impl Future<Output = std::thread::Result<()>>>) {
+    while let Some(ended) = running.next().await {
+        if ended.is_err() {
+            tracing::error!("a job of the client panicked; please report this");
+        }
+    }
+}
+
+async fn carry_out(core: Arc<Core>, owed: Owed, job: Job) {
+    match job {
+        Job::Serve(line) => line::serve(core, line).await,
+        Job::GiveBack { line, held, result } => line::give_back(core, line, held, result).await,
+    }
+    drop(owed);
 }

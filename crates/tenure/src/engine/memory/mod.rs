@@ -20,7 +20,7 @@ use self::store::{Entry, LONGEST_QUEUE, Store};
 use super::{Answer, Claim, Cursor, Engine, Holder, Page, Record, Released, Renewed, Stake, View, Wake};
 use crate::background::Background;
 use crate::error::{Error, ErrorKind, Result};
-use crate::key::Key;
+use crate::key::{Key, Owner};
 use crate::promises::{Promises, Wakes};
 use crate::time::check_term;
 
@@ -78,6 +78,18 @@ impl Memory {
         Memory { store, host }
     }
 
+    /// The owners that hold a key and those that wait for it, the next one first. As [`Memory::census`],
+    /// it changes nothing: even a key that has just run out is not handed over because of it.
+    #[must_use]
+    pub fn peek(&self, key: &Key) -> (Vec<Owner>, Vec<Owner>) {
+        let now = self.store.now();
+        let state = self.store.lock();
+        let Some(entry) = state.keys.get(key) else { return (Vec::new(), Vec::new()) };
+        let holders = entry.holders.iter().filter(|held| held.until > now).map(|held| held.owner);
+        let waiters = entry.queue.iter().filter(|place| place.deadline() > now).map(|place| place.owner);
+        (holders.collect(), waiters.collect())
+    }
+
     /// Counts what is in the store now. Changes nothing, hands nothing over.
     #[must_use]
     pub fn census(&self) -> Census {
@@ -87,7 +99,7 @@ impl Memory {
         for entry in state.keys.values() {
             census.holders += entry.holders.iter().filter(|held| held.until > now).count();
             census.waiters += entry.queue.iter().filter(|place| place.deadline() > now).count();
-            census.listeners += entry.listeners();
+            census.listeners += entry.listeners(now);
         }
         census
     }

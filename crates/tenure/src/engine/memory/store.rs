@@ -356,9 +356,10 @@ impl Entry {
         Some(receiver)
     }
 
-    /// How many listen to this key: waiters and those who look.
-    pub(super) fn listeners(&self) -> usize {
-        let mailboxes = self.queue.iter().flat_map(|place| &place.mailboxes);
+    /// How many listen to this key: waiters whose place has not run out, and those who look.
+    pub(super) fn listeners(&self, now: Moment) -> usize {
+        let waiting = self.queue.iter().filter(|place| place.deadline > now);
+        let mailboxes = waiting.flat_map(|place| &place.mailboxes);
         mailboxes.filter(|mailbox| !mailbox.is_closed()).count()
             + self.watchers.iter().filter(|watcher| !watcher.is_closed()).count()
     }

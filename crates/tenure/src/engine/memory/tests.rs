@@ -7,7 +7,6 @@ use tokio::time::{advance, sleep};
 
 use super::*;
 use crate::engine::{Busy, Grant, Mode, Woken};
-use crate::key::Owner;
 use crate::time::{pushed_term, refresh_interval};
 
 const TERM: Duration = Duration::from_secs(30);
@@ -85,6 +84,7 @@ async fn a_dead_waiter_costs_three_refreshes_at_most() {
     release(&engine, &ask(1, EXCLUSIVE)).await;
     assert!(pushed(&mut dead.wake).is_some(), "it was told, and dies");
     advance(pushed_term(TERM) - Duration::from_millis(1)).await;
+    assert_eq!(engine.peek(&ask(1, EXCLUSIVE).key), (vec![Owner::from_id(2)], vec![Owner::from_id(3)]));
     assert!(matches!(renew(&engine, &ask(3, EXCLUSIVE)).await, Renewed::Waiting(_)));
     advance(Duration::from_millis(1)).await;
     assert!(matches!(renew(&engine, &ask(3, EXCLUSIVE)).await, Renewed::Kept(term) if term == TERM));

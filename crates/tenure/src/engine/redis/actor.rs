@@ -77,7 +77,8 @@ struct Outgoing {
     unflushed: bool,
 }
 
-struct Meters {
+/// The figures of one connection. Made where the caller connects, with the recorder there is then.
+pub(super) struct Meters {
     flights: Counter,
     flight_size: Histogram,
     roundtrip: Histogram,
@@ -103,6 +104,7 @@ impl Actor {
         shared: Arc<Shared>,
         options: Arc<Options>,
         subscriber: Option<Subscriber>,
+        meters: Meters,
     ) -> Actor {
         Actor {
             requests,
@@ -110,11 +112,7 @@ impl Actor {
             shared,
             options,
             subscriber,
-            meters: Meters {
-                flights: metrics::counter!("tenure_flights_total", "engine" => "redis"),
-                flight_size: metrics::histogram!("tenure_flight_size", "engine" => "redis"),
-                roundtrip: metrics::histogram!("tenure_engine_roundtrip_seconds", "engine" => "redis"),
-            },
+            meters,
             waiting: VecDeque::new(),
             flying: VecDeque::new(),
             told: 0,
@@ -234,6 +232,11 @@ impl Actor {
         let mut size = 0_u32;
         while self.out.unsent() < MOST_UNSENT {
             let Some(request) = self.waiting.pop_front() else { break };
+            if !request.must && request.answer.as_ref().is_some_and(|answer| answer.is_closed()) {
+                // Its caller went away before it was sent: nobody would undo it.
+                self.settle(request, Ok(Vec::new()));
+                continue;
+            }
             let start = self.out.given;
             self.out.give(&request.bytes);
             self.flying.push_back(Flying { request, start, got: Vec::new() });
@@ -430,6 +433,16 @@ impl Actor {
                 self.restart_tick();
                 self.expire_waiting(Instant::now());
             }
+        }
+    }
+}
+
+impl Meters {
+    pub(super) fn new() -> Meters {
+        Meters {
+            flights: metrics::counter!("tenure_flights_total", "engine" => "redis"),
+            flight_size: metrics::histogram!("tenure_flight_size", "engine" => "redis"),
+            roundtrip: metrics::histogram!("tenure_engine_roundtrip_seconds", "engine" => "redis"),
         }
     }
 }

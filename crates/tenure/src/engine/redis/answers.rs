@@ -7,7 +7,7 @@ use super::value::{decode, describe, is_ours};
 use super::wire::Value;
 use crate::engine::{Grant, Holder, Mode, Record};
 use crate::error::{Error, ErrorKind, Result};
-use crate::key::Owner;
+use crate::key::{Owner, Token};
 use crate::time::refresh_interval;
 
 /// Time after a remaining term when the key is surely free: the server counts whole milliseconds.
@@ -29,8 +29,13 @@ pub(super) fn entered(replies: &[Value]) -> Result<Entered> {
     match replies {
         [Value::Nil, ..] => Ok(Entered::No),
         [Value::Ok, Value::Int(raw), Value::Int(queue)] => {
+            // A number below zero is below every floor.
             let raw = u64::try_from(*raw).unwrap_or(0);
-            Ok(Entered::Yes { raw, passed_queue: *queue != 0 })
+            if raw >= Token::RAW_END {
+                Err(used_up())
+            } else {
+                Ok(Entered::Yes { raw, passed_queue: *queue != 0 })
+            }
         }
         [Value::Error(text), ..] => Err(refusal(text)),
         // The key was taken, the rest was refused: it must be undone.
@@ -67,6 +72,9 @@ pub(super) fn said(value: &Value) -> Result<Said> {
     match (kind, &items[1.min(items.len())..]) {
         (b"g", [raw, term, made]) => {
             let (Some(raw), Some(term)) = (raw.count(), term.count()) else { return Err(unexpected(items)) };
+            if raw >= Token::RAW_END {
+                return Err(used_up());
+            }
             Ok(Said::Granted(Grant { raw, term: Duration::from_millis(term), made: *made == Value::Int(1) }))
         }
         (b"k", [term]) => Ok(Said::Kept(Duration::from_millis(term.count().unwrap_or(0)))),
@@ -96,6 +104,12 @@ impl InTheWay {
         let over = self.remaining + SURELY_OVER;
         if self.ours { over.min(interval) } else { over.min(jitter()).min(interval) }
     }
+}
+
+fn used_up() -> Error {
+    Error::new(ErrorKind::Internal, "the counter of tokens has reached 2^53")
+        .maybe()
+        .advice("somebody set it: see R6 in DESIGN.md")
 }
 
 fn not_a_lock(kind: &Value) -> Error {

@@ -55,8 +55,8 @@ pub(super) fn claim(
 /// Gives back. Carried out even if nobody waits for its answer.
 pub(super) fn release(names: Names<'_>, owner: Owner, counter: &[u8], floor: u64) -> Request {
     let mut out = Encoder::with_capacity(512);
-    common(RELEASE.call(&mut out, 3), names, counter);
-    identity(&mut out, owner).number(floor);
+    common(RELEASE.call(&mut out, 2), names, counter);
+    out.word(&owner_prefix(owner)).number(floor);
     Request { must: true, ..Request::script(&RELEASE, out.into_bytes()) }
 }
 

@@ -28,7 +28,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::runtime::Handle;
 
-use self::actor::{Actor, Subscriber};
+use self::actor::{Actor, Meters, Subscriber};
 use self::answers::{Entered, FOREIGN_POLL, InTheWay, Said, entered, said, seen, unexpected};
 use self::calls::ClaimParts;
 use self::connection::{Connection, Request};
@@ -102,15 +102,17 @@ impl Options {
         let pushes = Arc::new(Pushes::new(&prefix, hand_back(&commands, &prefix, &counter)));
 
         let subscriber = Subscriber { channel: channel.clone(), pushes: pushes.clone() };
+        let meters = (Meters::new(), Meters::new());
         let first = establish_on(background.requests(), &options, Some(channel.clone())).await?;
-        let task_options = options.clone();
-        background.requests().spawn(async move {
-            Actor::new(command_requests, command_shared, task_options, Some(subscriber)).run(first).await;
-        });
         let second = establish_on(background.renewals(), &options, None).await?;
-        let task_options = options.clone();
+        let actor_options = options.clone();
+        background.requests().spawn(async move {
+            let listens = Some(subscriber);
+            Actor::new(command_requests, command_shared, actor_options, listens, meters.0).run(first).await;
+        });
+        let actor_options = options.clone();
         background.renewals().spawn(async move {
-            Actor::new(renewal_requests, renewal_shared, task_options, None).run(second).await;
+            Actor::new(renewal_requests, renewal_shared, actor_options, None, meters.1).run(second).await;
         });
         Ok(Redis {
             prefix,
@@ -195,7 +197,8 @@ impl Redis {
             Entered::Yes { .. } => true,
             Entered::No => false,
         };
-        let answer = self.settle(claim, &parts, fresh).await;
+        // Boxed, so that the free case stays small.
+        let answer = Box::pin(self.settle(claim, &parts, fresh)).await;
         // Whatever became of the script, the first flight made a hold.
         if fresh { answer.map_err(Error::maybe) } else { answer }
     }

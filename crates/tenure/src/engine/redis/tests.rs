@@ -199,3 +199,32 @@ async fn other_modes_are_refused_by_name() {
     assert!(error.to_string().starts_with("claim \"a\" on redis"), "{error}");
     assert!(matches!(redis.renew(&[shared.stake()]).await[..], [Renewed::Unknown(_)]));
 }
+
+#[test]
+fn golden_figures() {
+    let server = Server::start();
+    let recorder = metrics_util::debugging::DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let redis = metrics::with_local_recorder(&recorder, || runtime.block_on(client(&server)));
+    granted(runtime.block_on(redis.claim(&claim(&key("secret-key"), 1, true))).unwrap());
+    let mut figures: Vec<String> = snapshotter
+        .snapshot()
+        .into_vec()
+        .into_iter()
+        .map(|(figure, ..)| {
+            let labels: Vec<_> =
+                figure.key().labels().map(|l| format!("{}={}", l.key(), l.value())).collect();
+            format!("{:?} {} {}", figure.kind(), figure.key().name(), labels.join(","))
+        })
+        .collect();
+    figures.sort();
+    assert_eq!(
+        figures,
+        [
+            "Counter tenure_flights_total engine=redis",
+            "Histogram tenure_engine_roundtrip_seconds engine=redis",
+            "Histogram tenure_flight_size engine=redis",
+        ]
+    );
+}

@@ -148,6 +148,29 @@ async fn a_dropped_release_is_carried_out() {
 }
 
 #[tokio::test]
+async fn a_dropped_claim_that_was_not_sent_never_is() {
+    let mut server = Server::start();
+    let redis = client(&server).await;
+    let (gone, stays) = (key("gone"), key("stays"));
+    server.kill();
+    // Makes the line known as broken.
+    let _ = redis.release(&claim(&gone, 9, true).stake()).await;
+    let first = claim(&gone, 1, true);
+    let mut dropped = redis.claim(&first);
+    let _ = std::future::poll_fn(|cx| std::task::Poll::Ready(dropped.as_mut().poll(cx).is_ready())).await;
+    drop(dropped);
+    let second = claim(&stays, 2, true);
+    let carried = redis.claim(&second);
+    let running = async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        server.run();
+    };
+    let (answer, ()) = tokio::join!(carried, running);
+    granted(answer.unwrap());
+    assert_eq!(server.raw().number(&["EXISTS", "gone"]), 0);
+}
+
+#[tokio::test]
 async fn tls_is_spoken_and_the_certificate_is_checked() {
     let certified = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     let folder = tempfile::tempdir().unwrap();

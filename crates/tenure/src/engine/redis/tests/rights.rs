@@ -83,3 +83,30 @@ async fn nobody_at_the_port_is_unavailable() {
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.to_string().contains("127.0.0.1:1"), "{error}");
 }
+
+#[tokio::test]
+async fn credentials_are_asked_at_each_connect() {
+    let server = Server::start_with(&["--requirepass", "first"]);
+    let password = Arc::new(std::sync::Mutex::new("first"));
+    let (asked, background) = (password.clone(), Background::threads().unwrap());
+    let redis = Redis::options(&server.url())
+        .unwrap()
+        .credentials(move || Some(Credentials { user: None, password: (*asked.lock().unwrap()).to_owned() }))
+        .connect(&background)
+        .await
+        .unwrap();
+    let mut raw = server.raw();
+    raw.text(&["AUTH", "first"]);
+    raw.text(&["CONFIG", "SET", "requirepass", "second"]);
+    raw.number(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+    let begin = std::time::Instant::now();
+    // The request may be written before the end of the line is seen; the next one finds the login refused.
+    let errors = [
+        redis.claim(&claim(&key("a"), 1, true)).await.unwrap_err(),
+        redis.claim(&claim(&key("a"), 1, true)).await.unwrap_err(),
+    ];
+    assert_eq!(errors[1].kind(), ErrorKind::Denied, "{errors:?}");
+    assert!(begin.elapsed() < Duration::from_secs(1));
+    *password.lock().unwrap() = "second";
+    granted(redis.claim(&claim(&key("a"), 2, true)).await.unwrap());
+}

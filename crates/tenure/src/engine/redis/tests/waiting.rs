@@ -199,3 +199,78 @@ async fn the_longest_queue_is_4096() {
     assert_eq!(error.kind(), ErrorKind::Full);
     assert!(!error.may_have_taken_effect());
 }
+
+/// Enters as the core does: waits for the push, and refreshes the place where that is due.
+async fn enter(redis: &Redis, key: &Key, owner: &mut u128) -> u64 {
+    'stay: loop {
+        *owner += 1_000;
+        let claim = claim(key, *owner, true);
+        let mut place = match redis.claim(&claim).await.unwrap() {
+            Answer::Granted(grant) => return grant.raw,
+            Answer::Busy(place) => place,
+        };
+        let mut ask_within = place.ask_within;
+        let mut asleep = true;
+        loop {
+            tokio::select! {
+                biased;
+                woken = &mut place.wake, if asleep => match woken {
+                    Woken::Granted(grant) => return grant.raw,
+                    Woken::Ask => asleep = false,
+                },
+                () = tokio::time::sleep(ask_within) => {}
+            }
+            match redis.renew(&[claim.stake()]).await.remove(0) {
+                Renewed::Waiting(busy) => ask_within = busy.ask_within,
+                Renewed::Kept(_) => return granted(redis.claim(&claim).await.unwrap()).raw,
+                Renewed::Lost => continue 'stay,
+                Renewed::Unknown(_) => {}
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_clients_hand_one_key_around_while_renewal_lines_break() {
+    let server = Server::start();
+    let key = key("a");
+    // Who is in, and the last number: what the lock protects.
+    let protected = Arc::new(std::sync::Mutex::new((None, 0)));
+    let until = Instant::now() + Duration::from_secs(2);
+    let mut clients = Vec::new();
+    for n in 1..=8_u128 {
+        let (redis, key, protected) = (client(&server).await, key.clone(), protected.clone());
+        clients.push(tokio::spawn(async move {
+            let (mut owner, mut turns) = (n, 0);
+            while Instant::now() < until {
+                let raw = enter(&redis, &key, &mut owner).await;
+                let before = std::mem::replace(&mut *protected.lock().unwrap(), (Some(owner), raw));
+                assert_eq!(before.0, None, "{owner} entered beside another");
+                assert!(raw > before.1, "{raw} after {}", before.1);
+                tokio::task::yield_now().await;
+                protected.lock().unwrap().0 = None;
+                while redis.release(&claim(&key, owner, true).stake()).await.is_err() {}
+                turns += 1;
+            }
+            turns
+        }));
+    }
+    let mut raw = server.raw();
+    while Instant::now() < until {
+        tokio::time::sleep(Duration::from_millis(150)).await;
+        // Lines for renewals break and scripts are forgotten; nobody may notice. The lines for claims are
+        // spared: an unknown claim is the core's to undo.
+        let ids = raw.text(&["CLIENT", "LIST", "TYPE", "normal"]);
+        let renewals = ids.lines().find(|line| line.contains("name=tenure"));
+        if let Some(id) = renewals.and_then(|line| line.strip_prefix("id=")?.split(' ').next()) {
+            raw.number(&["CLIENT", "KILL", "ID", id]);
+        }
+        raw.text(&["SCRIPT", "FLUSH"]);
+    }
+    let mut least = usize::MAX;
+    for client in clients {
+        least = least.min(client.await.unwrap());
+    }
+    assert!(least > 20, "somebody had only {least} turns");
+    assert!(server.raw().number(&["EXISTS", "a"]) == 0);
+}

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use tenure::{ErrorKind, Tenure, Token};
 
 use super::tools::*;
+use crate::proxy::{Direction, Verdict};
 
 cases! { locks:
 
@@ -127,22 +128,23 @@ async fn r5_bad_terms_are_refused_before_any_request(h) {
     nothing_is_left(h).await;
 }
 
-/// Terms are rounded up to whole milliseconds, never down.
-async fn r5_terms_are_rounded_up(h) {
+/// Terms are rounded up to whole milliseconds, never down: it shows only in what is sent.
+async fn r5_terms_are_rounded_up(h) needs [Words] {
     let (tenure, key) = (h.tenure().await, key("rounded"));
-    let term = Duration::from_secs(20) + Duration::from_nanos(1);
-    let lock = tenure.mutex(&key).ttl(term).renewal(false);
-    // It takes a look within the first millisecond to see it.
-    for _ in 0..2000 {
-        let lease = lock.acquire().await.expect("acquired");
-        let remaining = h.remaining(&key).await.expect("it is held");
-        assert!(remaining <= Duration::from_millis(20_001), "{remaining:?}");
-        lease.release().await.expect("released");
-        if remaining >= term {
-            return;
+    let sent = Arc::new(Mutex::new(Vec::new()));
+    let (name, for_rule) = (key.clone(), sent.clone());
+    h.faults().expect("needed").line().rule(move |message| {
+        if message.direction == Direction::Request && message.holds(name.as_str()) {
+            let terms = ["20000", "20001", "25000", "25001"].into_iter().filter(|term| message.holds(term));
+            for_rule.lock().unwrap_or_else(PoisonError::into_inner).extend(terms);
         }
-    }
-    panic!("no hold lasted as long as it was asked for");
+        Verdict::Pass
+    });
+    let lock = tenure.mutex(&key).ttl(Duration::from_secs(20) + Duration::from_nanos(1)).renewal(false);
+    let lease = lock.acquire().await.expect("acquired");
+    lease.extend(Duration::from_secs(25) + Duration::from_nanos(1)).await.expect("extended");
+    lease.release().await.expect("released");
+    assert_eq!(*sent.lock().unwrap_or_else(PoisonError::into_inner), ["20001", "25001"]);
 }
 
 /// Names that are not allowed are refused, shown without control characters, and nothing is sent.

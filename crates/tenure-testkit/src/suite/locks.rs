@@ -144,7 +144,10 @@ async fn r5_terms_are_rounded_up(h) needs [Words] {
     let lease = lock.acquire().await.expect("acquired");
     lease.extend(Duration::from_secs(25) + Duration::from_nanos(1)).await.expect("extended");
     lease.release().await.expect("released");
-    assert_eq!(*sent.lock().unwrap_or_else(PoisonError::into_inner), ["20001", "25001"]);
+    let mut sent = sent.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    // A script that the server did not know yet is sent twice.
+    sent.dedup();
+    assert_eq!(sent, ["20001", "25001"]);
 }
 
 /// Names that are not allowed are refused, shown without control characters, and nothing is sent.

@@ -52,6 +52,7 @@ pub mod queues;
 pub mod redis;
 pub mod renewals;
 pub mod views;
+pub mod waiters;
 
 /// All groups of cases: one for each module.
 const GROUPS: &[&[Case]] = &[
@@ -63,6 +64,7 @@ const GROUPS: &[&[Case]] = &[
     leases::CASES,
     cancel::CASES,
     faults::CASES,
+    waiters::CASES,
     redis::CASES,
     access::CASES,
 ];

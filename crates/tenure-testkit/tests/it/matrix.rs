@@ -76,3 +76,14 @@ fn what_cannot_run_is_ignored_with_its_reason_or_required() {
         }
     }
 }
+
+#[test]
+fn the_documented_rights_are_those_that_are_tried() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/engines/redis.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let (_, rights) = page.split_once("ACL SETUSER tenure on >password ").unwrap();
+    let (rights, _) = rights.split_once("```").unwrap();
+    let documented: BTreeSet<&str> = rights.split_whitespace().filter(|word| word.starts_with('+')).collect();
+    let tried: BTreeSet<&str> = suite::access::DOCUMENTED.split_whitespace().collect();
+    assert_eq!(documented, tried);
+}

@@ -6,4 +6,5 @@
 mod process;
 mod redis;
 
+pub use process::Process;
 pub use redis::{Data, RedisOptions, RedisServer};

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 
 use rand::Rng;
 use rustix::process::{Pid, Signal, kill_process};
@@ -34,15 +34,18 @@ pub(crate) fn loopback(port: u16) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, port))
 }
 
-/// A process that is killed when this is dropped.
+/// A child process that is killed when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Process {
+pub struct Process {
     child: Child,
 }
 
 impl Process {
     /// Starts a program whose output goes to the end of a file.
-    pub(crate) fn start(mut command: Command, log: &Path) -> io::Result<Process> {
+    ///
+    /// # Errors
+    /// If the program cannot be started.
+    pub fn start(mut command: Command, log: &Path) -> io::Result<Process> {
         let log = File::options().create(true).append(true).open(log)?;
         let child =
             command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn().map_err(|error| {
@@ -51,15 +54,37 @@ impl Process {
         Ok(Process { child })
     }
 
-    pub(crate) fn id(&self) -> u32 {
+    /// Its process id.
+    #[must_use]
+    pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    pub(crate) fn has_ended(&mut self) -> io::Result<bool> {
-        Ok(self.child.try_wait()?.is_some())
+    /// How it ended, if it has.
+    ///
+    /// # Errors
+    /// If the system does not say.
+    pub fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
+        self.child.try_wait()
     }
 
-    pub(crate) fn signal(&self, signal: Signal) -> io::Result<()> {
+    /// Stops it in its tracks (SIGSTOP).
+    ///
+    /// # Errors
+    /// If it is gone.
+    pub fn pause(&self) -> io::Result<()> {
+        self.signal(Signal::STOP)
+    }
+
+    /// Lets it go on (SIGCONT).
+    ///
+    /// # Errors
+    /// If it is gone.
+    pub fn resume(&self) -> io::Result<()> {
+        self.signal(Signal::CONT)
+    }
+
+    fn signal(&self, signal: Signal) -> io::Result<()> {
         Ok(kill_process(Pid::from_child(&self.child), signal)?)
     }
 }

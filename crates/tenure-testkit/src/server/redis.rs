@@ -7,7 +7,6 @@ use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
 use tempfile::TempDir;
 
 use super::process::{Process, free_port, loopback};
@@ -112,7 +111,7 @@ impl RedisServer {
         *slot = Some(process);
         let deadline = Instant::now() + READY_WITHIN;
         loop {
-            if slot.as_mut().is_some_and(|process| process.has_ended().unwrap_or(true)) {
+            if slot.as_mut().is_some_and(|process| !matches!(process.ended(), Ok(None))) {
                 *slot = None;
                 return Err(self.start_failed("it ended"));
             }
@@ -221,7 +220,7 @@ impl RedisServer {
     /// # Errors
     /// If it does not run.
     pub fn pause(&self) -> io::Result<()> {
-        self.signal(Signal::STOP)
+        self.running(Process::pause)
     }
 
     /// Lets it go on (SIGCONT).
@@ -229,12 +228,12 @@ impl RedisServer {
     /// # Errors
     /// If it does not run.
     pub fn resume(&self) -> io::Result<()> {
-        self.signal(Signal::CONT)
+        self.running(Process::resume)
     }
 
-    fn signal(&self, signal: Signal) -> io::Result<()> {
+    fn running(&self, act: impl FnOnce(&Process) -> io::Result<()>) -> io::Result<()> {
         match &*self.lock() {
-            Some(process) => process.signal(signal),
+            Some(process) => act(process),
             None => Err(io::Error::other("redis-server does not run")),
         }
     }

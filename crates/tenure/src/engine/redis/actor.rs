@@ -324,7 +324,7 @@ impl Actor {
             }
         }
         let oldest = self.flying.front().and_then(|flying| flying.request.deadline);
-        if oldest.is_some_and(|deadline| deadline + self.options.limit <= now) {
+        if oldest.is_some_and(|deadline| deadline + self.options.limit / 2 <= now) {
             return Err(Error::new(ErrorKind::Unavailable, "the server does not answer any more"));
         }
         if self.flying.is_empty() && self.mailboxes() > 0 && now.duration_since(self.heard) >= SILENCE {

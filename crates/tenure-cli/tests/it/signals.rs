@@ -1,0 +1,99 @@
+//! Signals: passed on to the child, and an end of waiting.
+
+use rustix::process::Signal;
+use tenure_testkit::raw::Value;
+
+use crate::support::{Bench, Running, until, until_written};
+
+/// All keys of the server that have to do with `k`: its hold, its queue, whatever there is.
+fn traces(bench: &Bench) -> Vec<String> {
+    let keys = bench.ask(&["KEYS", "*"]).texts();
+    keys.into_iter().filter(|key| key == "k" || key.contains(":k") || key.contains("{k}")).collect()
+}
+
+#[test]
+fn each_signal_is_passed_on_and_the_lock_released_after_the_childs_end() {
+    let bench = Bench::new();
+    for (signal, name, code) in [
+        (Signal::INT, "INT", 130),
+        (Signal::TERM, "TERM", 143),
+        (Signal::HUP, "HUP", 129),
+        (Signal::QUIT, "QUIT", 131),
+    ] {
+        let script = format!("echo > started; exec sh -c 'ulimit -c 0; kill -STOP $$; :' & wait");
+        drop(script);
+        let run = bench.run(&["k", "--", "sh", "-c", "ulimit -c 0; echo > started; exec sleep 30"]);
+        until_written(&bench.file("started"));
+        std::fs::remove_file(bench.file("started")).unwrap();
+        run.signal(signal);
+        let end = run.end();
+        assert_eq!(end.code(), code, "{name}: {}", end.err);
+        assert_eq!(traces(&bench), [""; 0], "{name}");
+    }
+}
+
+#[test]
+fn the_lock_is_held_until_a_child_that_takes_its_time_has_ended() {
+    let bench = Bench::new();
+    let script = "trap 'echo > told; sleep 0.5; echo > done; exit 5' TERM; echo > started; while :; do sleep 0.01; done";
+    let run = bench.run(&["k", "--", "sh", "-c", script]);
+    until_written(&bench.file("started"));
+    run.signal(Signal::TERM);
+    until_written(&bench.file("told"));
+    assert_eq!(bench.ask(&["EXISTS", "k"]), Value::Int(1), "still held");
+    assert_eq!(run.end().code(), 5);
+    assert!(bench.file("done").exists());
+    assert_eq!(traces(&bench), [""; 0]);
+}
+
+#[test]
+fn the_whole_group_gets_the_signal() {
+    let bench = Bench::new();
+    let script = "sh -c 'trap \"echo > grandchild; exit\" TERM; echo > started; while :; do sleep 0.01; done' & wait $!; wait";
+    let run = bench.run(&["k", "--", "sh", "-c", script]);
+    until_written(&bench.file("started"));
+    run.signal(Signal::TERM);
+    assert_eq!(run.end().code(), 143);
+    until_written(&bench.file("grandchild"));
+}
+
+#[test]
+fn an_interrupt_while_waiting_leaves_the_queue() {
+    let bench = Bench::new();
+    let mut holder = bench.run(&["k", "--", "sleep", "30"]);
+    bench.until_held("k", true);
+    let alone = traces(&bench).len();
+    for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
+        let waiter = bench.run(&["k", "--", "touch", "ran"]);
+        until("it waits", || traces(&bench).len() > alone);
+        waiter.signal(signal);
+        let end = waiter.end();
+        assert_eq!(end.code(), code, "{}", end.err);
+        assert_eq!(traces(&bench).len(), alone, "it left the queue: {:?}", traces(&bench));
+    }
+    assert!(holder.is_running());
+    holder.signal(Signal::TERM);
+    assert_eq!(holder.end().code(), 143);
+    assert_eq!(traces(&bench), [""; 0], "nothing is left");
+    assert!(!bench.file("ran").exists());
+}
+
+/// `nohup` and shells that start a job in the background rely on it.
+#[test]
+fn a_signal_that_was_ignored_stays_ignored() {
+    let bench = Bench::new();
+    let mut shell = std::process::Command::new("sh");
+    let script = "trap '' HUP INT CHLD; exec \"$0\" run --engine \"$1\" k -- sh -c 'echo > started; sleep 0.7; exit 3'";
+    shell.args(["-c", script, env!("CARGO_BIN_EXE_tenure"), &bench.url()]);
+    shell.current_dir(bench.file("."));
+    shell
+        .stdin(std::process::Stdio::null())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped());
+    let run = Running::start(shell);
+    until_written(&bench.file("started"));
+    run.signal(Signal::HUP);
+    run.signal(Signal::INT);
+    let end = run.end();
+    assert_eq!(end.code(), 3, "{}", end.err);
+}

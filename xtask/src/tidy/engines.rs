@@ -48,7 +48,7 @@ pub(crate) fn complaints(root: &Path) -> Result<Vec<String>, String> {
         }
         let harness = format!("crates/tenure-testkit/src/harness/{name}.rs");
         needs(root.join(&harness).is_file(), format!("no harness in {harness}"));
-        let row = format!("harness::{name}::");
+        let row = format!("name: \"{name}\"");
         needs(suite.contains(&row), "no row in crates/tenure-testkit/tests/suite.rs".to_owned());
         let page = format!("docs/engines/{name}.md");
         needs(readme.contains(&page), format!("README.md does not lead to {page}"));

@@ -5,12 +5,6 @@ use tenure_testkit::raw::Value;
 
 use crate::support::{Bench, Running, until, until_written};
 
-/// All keys of the server that have to do with `k`: its hold, its queue, whatever there is.
-fn traces(bench: &Bench) -> Vec<String> {
-    let keys = bench.ask(&["KEYS", "*"]).texts();
-    keys.into_iter().filter(|key| key == "k" || key.contains(":k") || key.contains("{k}")).collect()
-}
-
 #[test]
 fn each_signal_is_passed_on_and_the_lock_released_after_the_childs_end() {
     let bench = Bench::new();
@@ -20,15 +14,13 @@ fn each_signal_is_passed_on_and_the_lock_released_after_the_childs_end() {
         (Signal::HUP, "HUP", 129),
         (Signal::QUIT, "QUIT", 131),
     ] {
-        let script = format!("echo > started; exec sh -c 'ulimit -c 0; kill -STOP $$; :' & wait");
-        drop(script);
         let run = bench.run(&["k", "--", "sh", "-c", "ulimit -c 0; echo > started; exec sleep 30"]);
         until_written(&bench.file("started"));
         std::fs::remove_file(bench.file("started")).unwrap();
         run.signal(signal);
         let end = run.end();
         assert_eq!(end.code(), code, "{name}: {}", end.err);
-        assert_eq!(traces(&bench), [""; 0], "{name}");
+        assert_eq!(bench.traces(), [""; 0], "{name}");
     }
 }
 
@@ -43,7 +35,7 @@ fn the_lock_is_held_until_a_child_that_takes_its_time_has_ended() {
     assert_eq!(bench.ask(&["EXISTS", "k"]), Value::Int(1), "still held");
     assert_eq!(run.end().code(), 5);
     assert!(bench.file("done").exists());
-    assert_eq!(traces(&bench), [""; 0]);
+    assert_eq!(bench.traces(), [""; 0]);
 }
 
 #[test]
@@ -62,19 +54,19 @@ fn an_interrupt_while_waiting_leaves_the_queue() {
     let bench = Bench::new();
     let mut holder = bench.run(&["k", "--", "sleep", "30"]);
     bench.until_held("k", true);
-    let alone = traces(&bench).len();
+    let alone = bench.traces().len();
     for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
         let waiter = bench.run(&["k", "--", "touch", "ran"]);
-        until("it waits", || traces(&bench).len() > alone);
+        until("it waits", || bench.traces().len() > alone);
         waiter.signal(signal);
         let end = waiter.end();
         assert_eq!(end.code(), code, "{}", end.err);
-        assert_eq!(traces(&bench).len(), alone, "it left the queue: {:?}", traces(&bench));
+        assert_eq!(bench.traces().len(), alone, "it left the queue: {:?}", bench.traces());
     }
     assert!(holder.is_running());
     holder.signal(Signal::TERM);
     assert_eq!(holder.end().code(), 143);
-    assert_eq!(traces(&bench), [""; 0], "nothing is left");
+    assert_eq!(bench.traces(), [""; 0], "nothing is left");
     assert!(!bench.file("ran").exists());
 }
 

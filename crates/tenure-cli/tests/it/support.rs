@@ -64,6 +64,12 @@ impl Bench {
         self.server.raw(0).unwrap().demand(words).unwrap()
     }
 
+    /// All keys of the server, besides the counter of tokens, which each client sets as it connects.
+    pub(crate) fn traces(&self) -> Vec<String> {
+        let keys = self.ask(&["KEYS", "*"]).texts();
+        keys.into_iter().filter(|key| !key.starts_with("tenure:token")).collect()
+    }
+
     /// Waits until a key is there, or gone.
     pub(crate) fn until_held(&self, key: &str, held: bool) {
         until(&format!("{key} held: {held}"), || self.ask(&["EXISTS", key]) == Value::Int(i64::from(held)));

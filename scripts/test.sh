@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs what the tests need and passes all of them. Arguments go to `cargo test`.
+# Installs what the tests need and passes all of them. Arguments go to `cargo test`, in place of
+# `--workspace`.
 #
 # On Debian and its relatives, missing packages are installed with apt-get, as root or with sudo.
 # Elsewhere, or without either, it says what is missing. A test that is skipped fails the run.
@@ -76,8 +77,7 @@ say "packages ready after $((SECONDS - begun)) s"
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 export TENURE_REQUIRE_ALL=1
-cargo test --locked --workspace --all-features --no-run </dev/null
-say "built after $((SECONDS - begun)) s"
-cargo test --locked --workspace --all-features --no-fail-fast "$@" </dev/null 2>&1 | tee "$log"
+[ $# -gt 0 ] || set -- --workspace
+cargo test --locked --all-features --no-fail-fast "$@" </dev/null 2>&1 | tee "$log"
 judge "$log"
 say "done after $((SECONDS - begun)) s"

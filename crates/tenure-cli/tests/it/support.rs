@@ -76,10 +76,12 @@ impl Bench {
     }
 }
 
-/// The program under test, without an engine in its environment.
+/// The program under test, without an engine in its environment, and with no signal ignored: what
+/// runs the tests may itself run in the background.
 pub(crate) fn tenure(words: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tenure"));
-    command.args(words).env_remove("TENURE_URL").env_remove("TENURE_URL_FILE");
+    let mut command = Command::new("env");
+    command.args(["--default-signal=HUP,INT,QUIT,TERM", env!("CARGO_BIN_EXE_tenure")]).args(words);
+    command.env_remove("TENURE_URL").env_remove("TENURE_URL_FILE");
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }

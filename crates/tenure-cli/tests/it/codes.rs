@@ -88,6 +88,18 @@ fn an_engine_that_cannot_be_reached_is_69() {
 }
 
 #[test]
+fn an_engine_that_does_not_answer_is_69_after_a_while() {
+    let bench = Bench::new();
+    bench.server.pause().unwrap();
+    let begun = std::time::Instant::now();
+    let end = bench.run(&["k", "--", "touch", "never"]).end();
+    assert_eq!(end.code(), 69, "{}", end.err);
+    assert!(begun.elapsed().as_secs() < 10, "{:?}", begun.elapsed());
+    assert!(!bench.file("never").exists());
+    bench.server.resume().unwrap();
+}
+
+#[test]
 fn a_key_that_is_no_lock_is_69_and_stays() {
     let bench = Bench::new();
     bench.ask(&["HSET", "k", "field", "value"]);

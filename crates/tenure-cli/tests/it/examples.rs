@@ -27,7 +27,6 @@ fn folder() -> &'static Path {
 fn run(example: &str, url: &str) -> String {
     let mut command = Command::new(folder().join(example));
     command.arg(url).env_remove("TENURE_URL");
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let end: End = end_of(command);
     assert_eq!(end.code(), 0, "{example} on {url}: {end:?}");
     end.out

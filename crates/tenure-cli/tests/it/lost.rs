@@ -37,8 +37,8 @@ fn a_key_that_somebody_else_took_stays_theirs() {
 fn a_server_that_stands_still_ends_the_command_before_the_term() {
     let bench = Bench::new();
     let script = format!(
-        "trap '' TERM; {WRITE_PID} sh -c 'echo $$ > inner; while :; do sleep 0.01; done' & \
-         while :; do sleep 0.01; done"
+        "trap '' TERM; {WRITE_PID} sh -c 'echo $$ > inner; for i in $(seq 3000); do sleep 0.01; done' & \
+         for i in $(seq 3000); do sleep 0.01; done"
     );
     let run = bench.run(&["--ttl", "2s", "k", "--", "sh", "-c", &script]);
     let (outer, inner) = (until_written(&bench.file("pid")), until_written(&bench.file("inner")));
@@ -70,7 +70,7 @@ fn a_short_pause_of_the_server_costs_nothing() {
 #[test]
 fn term_comes_first_and_what_the_command_started_may_tidy_up_too() {
     let bench = Bench::new();
-    let script = "sh -c 'trap \"sleep 0.3; echo > tidied; exit\" TERM; echo > pid; while :; do sleep 0.01; done' & wait";
+    let script = "sh -c 'trap \"sleep 0.3; echo > tidied; exit\" TERM; echo > pid; for i in $(seq 3000); do sleep 0.01; done' & wait";
     let run = bench.run(&["--ttl", "3s", "k", "--", "sh", "-c", script]);
     until_written(&bench.file("pid"));
     bench.ask(&["DEL", "k"]);

@@ -1,5 +1,7 @@
 //! Signals: passed on to the child, and an end of waiting.
 
+use std::time::{Duration, Instant};
+
 use rustix::process::Signal;
 use tenure_testkit::raw::Value;
 
@@ -27,7 +29,7 @@ fn each_signal_is_passed_on_and_the_lock_released_after_the_childs_end() {
 #[test]
 fn the_lock_is_held_until_a_child_that_takes_its_time_has_ended() {
     let bench = Bench::new();
-    let script = "trap 'echo > told; sleep 0.5; echo > done; exit 5' TERM; echo > started; while :; do sleep 0.01; done";
+    let script = "trap 'echo > told; sleep 0.5; echo > done; exit 5' TERM; echo > started; for i in $(seq 3000); do sleep 0.01; done";
     let run = bench.run(&["k", "--", "sh", "-c", script]);
     until_written(&bench.file("started"));
     run.signal(Signal::TERM);
@@ -41,7 +43,7 @@ fn the_lock_is_held_until_a_child_that_takes_its_time_has_ended() {
 #[test]
 fn the_whole_group_gets_the_signal() {
     let bench = Bench::new();
-    let script = "sh -c 'trap \"echo > grandchild; exit\" TERM; echo > started; while :; do sleep 0.01; done' & wait $!; wait";
+    let script = "sh -c 'trap \"echo > grandchild; exit\" TERM; echo > started; for i in $(seq 3000); do sleep 0.01; done' & wait $!; wait";
     let run = bench.run(&["k", "--", "sh", "-c", script]);
     until_written(&bench.file("started"));
     run.signal(Signal::TERM);
@@ -70,6 +72,19 @@ fn an_interrupt_while_waiting_leaves_the_queue() {
     assert!(!bench.file("ran").exists());
 }
 
+#[test]
+fn an_interrupt_while_connecting_ends_it_at_once() {
+    let bench = Bench::new();
+    bench.server.pause().unwrap();
+    let waiter = bench.run(&["-v", "k", "--", "touch", "ran"]);
+    std::thread::sleep(Duration::from_millis(200));
+    let interrupted = Instant::now();
+    waiter.signal(Signal::INT);
+    assert_eq!(waiter.end().code(), 130);
+    assert!(interrupted.elapsed() < Duration::from_secs(1), "{:?}", interrupted.elapsed());
+    bench.server.resume().unwrap();
+}
+
 /// `nohup` and shells that start a job in the background rely on it.
 #[test]
 fn a_signal_that_was_ignored_stays_ignored() {
@@ -78,10 +93,6 @@ fn a_signal_that_was_ignored_stays_ignored() {
     let script = "trap '' HUP INT CHLD; exec \"$0\" run --engine \"$1\" k -- sh -c 'echo > started; sleep 0.7; exit 3'";
     shell.args(["-c", script, env!("CARGO_BIN_EXE_tenure"), &bench.url()]);
     shell.current_dir(bench.file("."));
-    shell
-        .stdin(std::process::Stdio::null())
-        .stdout(std::process::Stdio::piped())
-        .stderr(std::process::Stdio::piped());
     let run = Running::start(shell);
     until_written(&bench.file("started"));
     run.signal(Signal::HUP);

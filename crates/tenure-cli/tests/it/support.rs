@@ -1,6 +1,7 @@
 //! A server, commands against it, and their ends.
 
-use std::io::Read;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -54,7 +55,12 @@ impl Bench {
 
     /// `tenure run` with these words, in this test's folder.
     pub(crate) fn run(&self, words: &[&str]) -> Running {
-        let mut command = tenure(&["run", "--engine", &self.url()]);
+        self.run_on(&self.url(), words)
+    }
+
+    /// The same on an engine of another address, such as a proxy's.
+    pub(crate) fn run_on(&self, url: &str, words: &[&str]) -> Running {
+        let mut command = tenure(&["run", "--engine", url]);
         command.args(words).current_dir(self.folder.path());
         Running::start(command)
     }
@@ -82,7 +88,6 @@ pub(crate) fn tenure(words: &[&str]) -> Command {
     let mut command = Command::new("env");
     command.args(["--default-signal=HUP,INT,QUIT,TERM", env!("CARGO_BIN_EXE_tenure")]).args(words);
     command.env_remove("TENURE_URL").env_remove("TENURE_URL_FILE");
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
 
@@ -91,20 +96,27 @@ pub(crate) fn end_of(command: Command) -> End {
     Running::start(command).end()
 }
 
-/// A command that runs. Killed when dropped.
-pub(crate) struct Running(Child);
+/// A command that runs. Ended when dropped, so that its own child ends too.
+pub(crate) struct Running {
+    child: Child,
+    // Files and not pipes: what a command leaves behind could keep a pipe open for ever.
+    out: File,
+    err: File,
+}
 
 impl Running {
     pub(crate) fn start(mut command: Command) -> Running {
-        Running(command.spawn().unwrap())
+        let (out, err) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
+        command.stdin(Stdio::null()).stdout(out.try_clone().unwrap()).stderr(err.try_clone().unwrap());
+        Running { child: command.spawn().unwrap(), out, err }
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.0), signal).unwrap();
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
     pub(crate) fn is_running(&mut self) -> bool {
-        self.0.try_wait().unwrap().is_none()
+        self.child.try_wait().unwrap().is_none()
     }
 
     /// Waits for its end.
@@ -114,21 +126,27 @@ impl Running {
             assert!(Instant::now() < deadline, "it does not end");
             std::thread::sleep(Duration::from_millis(2));
         }
-        let status = self.0.wait().unwrap();
-        End { status, out: read(self.0.stdout.take()), err: read(self.0.stderr.take()) }
+        let status = self.child.wait().unwrap();
+        End { status, out: read(&mut self.out), err: read(&mut self.err) }
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
+        let deadline = Instant::now() + Duration::from_secs(2);
+        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
-fn read(stream: Option<impl Read>) -> String {
+fn read(file: &mut File) -> String {
     let mut text = String::new();
-    stream.unwrap().read_to_string(&mut text).unwrap();
+    file.seek(SeekFrom::Start(0)).unwrap();
+    file.read_to_string(&mut text).unwrap();
     text
 }
 

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
+use tenure_testkit::proxy::{Direction, Opaque, Proxy};
 use tenure_testkit::raw::Value;
 
 use crate::support::{Bench, until, until_written};
@@ -70,17 +72,48 @@ fn five_at_once_run_one_after_another() {
     assert_eq!(bench.ask(&["EXISTS", "k"]), Value::Int(0));
 }
 
-/// A grant that is handed over has a short term at first. The command must outlive it.
+/// A grant that is handed over has a short term at first. The command starts when it has been
+/// prolonged, not before.
 #[test]
-fn a_lock_that_was_handed_over_is_kept_while_the_command_runs() {
+fn the_command_starts_when_a_grant_that_was_handed_over_has_its_full_term() {
     let bench = Bench::new();
-    let holder = bench.run(&["--ttl", "1s", "k", "--", "sleep", "0.3"]);
+    let holder = bench.run(&["k", "--", "sleep", "30"]);
     bench.until_held("k", true);
-    let waiter = bench.run(&["--ttl", "1s", "k", "--", "sh", "-c", "echo > started; sleep 3"]);
-    assert_eq!(holder.end().code(), 0);
+    let proxy = Proxy::start(bench.server.address(), Opaque).unwrap();
+    let url = format!("redis://{}", proxy.address());
+    let waiter = bench.run_on(&url, &["k", "--", "sh", "-c", "echo > started; sleep 0.3"]);
+    until("it waits", || bench.traces().len() > 1);
+
+    proxy.hold(Direction::Request, true);
+    let left = || bench.ask(&["PTTL", "k"]).int().unwrap();
+    holder.signal(Signal::TERM);
+    assert_eq!(holder.end().code(), 143);
+    assert!((1..=3000).contains(&left()), "handed over with a short term: {}", left());
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(!bench.file("started").exists(), "it did not wait for the full term");
+
+    proxy.hold(Direction::Request, false);
     until_written(&bench.file("started"));
-    let late = bench.run(&["--no-wait", "k", "--", "true"]);
-    assert_eq!(late.end().code(), 75);
+    assert!(left() > 15_000, "{}", left());
     assert_eq!(waiter.end().code(), 0);
-    until("the key is free", || bench.ask(&["EXISTS", "k"]) == Value::Int(0));
+    assert_eq!(bench.traces(), [""; 0]);
+}
+
+/// It cannot be prolonged: the command never starts.
+#[test]
+fn a_grant_that_is_lost_before_its_full_term_starts_no_command() {
+    let bench = Bench::new();
+    let holder = bench.run(&["k", "--", "sleep", "30"]);
+    bench.until_held("k", true);
+    let proxy = Proxy::start(bench.server.address(), Opaque).unwrap();
+    let url = format!("redis://{}", proxy.address());
+    let waiter = bench.run_on(&url, &["--ttl", "10s", "k", "--", "touch", "started"]);
+    until("it waits", || bench.traces().len() > 1);
+
+    proxy.hold(Direction::Request, true);
+    holder.signal(Signal::TERM);
+    assert_eq!(holder.end().code(), 143);
+    let end = waiter.end();
+    assert_eq!(end.code(), 76, "{}", end.err);
+    assert!(!bench.file("started").exists());
 }

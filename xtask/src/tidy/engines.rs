@@ -21,7 +21,7 @@ pub(crate) fn complaints(root: &Path) -> Result<Vec<String>, String> {
         |name: &str| std::fs::read_to_string(root.join(name)).map_err(|error| format!("{name}: {error}"));
     let client = read("crates/tenure/src/client.rs")?;
     let manifest = read("crates/tenure/Cargo.toml")?;
-    let suite = read("crates/tenure-testkit/tests/suite.rs")?;
+    let suite = read("crates/tenure-testkit/tests/contenders/mod.rs")?;
     let readme = read("README.md")?;
     let engines = table(&client);
     if engines.is_empty() {
@@ -49,7 +49,7 @@ pub(crate) fn complaints(root: &Path) -> Result<Vec<String>, String> {
         let harness = format!("crates/tenure-testkit/src/harness/{name}.rs");
         needs(root.join(&harness).is_file(), format!("no harness in {harness}"));
         let row = format!("name: \"{name}\"");
-        needs(suite.contains(&row), "no row in crates/tenure-testkit/tests/suite.rs".to_owned());
+        needs(suite.contains(&row), "no row in crates/tenure-testkit/tests/contenders/mod.rs".to_owned());
         let page = format!("docs/engines/{name}.md");
         needs(readme.contains(&page), format!("README.md does not lead to {page}"));
         let text = read(&page).unwrap_or_default();

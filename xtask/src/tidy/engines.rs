@@ -21,8 +21,8 @@ pub(crate) fn complaints(root: &Path) -> Result<Vec<String>, String> {
         |name: &str| std::fs::read_to_string(root.join(name)).map_err(|error| format!("{name}: {error}"));
     let client = read("crates/tenure/src/client.rs")?;
     let manifest = read("crates/tenure/Cargo.toml")?;
-    let suite = read("crates/tenure-testkit/tests/contenders/mod.rs")?;
-    let readme = read("README.md")?;
+    let suite = read("crates/tenure-testkit/tests/contenders/mod.rs").unwrap_or_default();
+    let readme = read("README.md").unwrap_or_default();
     let engines = table(&client);
     if engines.is_empty() {
         return Err("crates/tenure/src/client.rs: the table of schemes was not found".to_owned());

@@ -62,7 +62,7 @@ judge() {
                 if ($i ~ /^ignored/) ignored += $(i - 1)
             }
         }
-        /^test .* \.\.\. ignored/ { names = names "\n  " $0 }
+        /^test .* \.\.\. (ignored|FAILED)/ { names = names "\n  " $0 }
         END {
             printf "test.sh: %d passed, %d ignored%s\n", passed, ignored, names > "/dev/stderr"
             exit !(passed > 0 && ignored == 0)
@@ -78,6 +78,8 @@ log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 export TENURE_REQUIRE_ALL=1
 [ $# -gt 0 ] || set -- --workspace
-cargo test --locked --all-features --no-fail-fast "$@" </dev/null 2>&1 | tee "$log"
-judge "$log"
+passed=yes
+cargo test --locked --all-features --no-fail-fast "$@" </dev/null 2>&1 | tee "$log" || passed=no
+judge "$log" || passed=no
 say "done after $((SECONDS - begun)) s"
+[ "$passed" = yes ]

@@ -43,7 +43,7 @@ pub(crate) fn checks(root: &Path) -> Result<(), String> {
 pub(crate) fn nightly(root: &Path) -> Result<(), String> {
     let more = |name: &'static str, value: &str| std::env::var(name).unwrap_or_else(|_| value.to_owned());
     let tests = Step::new("scripts/test.sh", &[])
-        .with("TENURE_SIM_SEEDS", &more("TENURE_SIM_SEEDS", "200000"))
+        .with("TENURE_SIM_SEEDS", &more("TENURE_SIM_SEEDS", "25000"))
         .with("TENURE_SWEEP", &more("TENURE_SWEEP", "50000"));
     steps(root, &[tests])
 }

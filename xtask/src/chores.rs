@@ -7,6 +7,8 @@ use std::time::Instant;
 const FEATURE_SETS: [&[&str]; 3] =
     [&["--no-default-features"], &["--features", "redis"], &["--all-features"]];
 
+const SWEEPS: usize = 20;
+
 /// What CI runs is one script, so that both are the same.
 pub(crate) fn ci(root: &Path) -> Result<(), String> {
     steps(root, &[Step::new(".ci/run", &[])])
@@ -39,13 +41,14 @@ pub(crate) fn checks(root: &Path) -> Result<(), String> {
     steps(root, &list)
 }
 
-/// The tests with more seeds and finer sweeps; values that are set already are kept.
+/// The tests with a hundred times the seeds, and the cancellation sweep again and again: each run of
+/// it drops requests at other instants.
 pub(crate) fn nightly(root: &Path) -> Result<(), String> {
-    let more = |name: &'static str, value: &str| std::env::var(name).unwrap_or_else(|_| value.to_owned());
-    let tests = Step::new("scripts/test.sh", &[])
-        .with("TENURE_SIM_SEEDS", &more("TENURE_SIM_SEEDS", "25000"))
-        .with("TENURE_SWEEP", &more("TENURE_SWEEP", "50000"));
-    steps(root, &[tests])
+    let seeds = std::env::var("TENURE_SIM_SEEDS").unwrap_or_else(|_| "25000".to_owned());
+    let mut list = vec![Step::new("scripts/test.sh", &[]).with("TENURE_SIM_SEEDS", &seeds)];
+    let sweep = ["--package", "tenure-testkit", "--test", "suite", "--", "cancellation_sweep"];
+    list.extend((0..SWEEPS).map(|_| Step::new("scripts/test.sh", &sweep)));
+    steps(root, &list)
 }
 
 struct Step {

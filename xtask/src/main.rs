@@ -14,7 +14,7 @@ usage: cargo xtask CHORE
 
   ci        everything CI runs: the tests, then the checks (.ci/run)
   checks    formatting, lints, feature combinations, documentation, tidy, licences
-  nightly   the tests again with many more seeds and finer sweeps
+  nightly   the tests with a hundred times the seeds, and the cancellation sweep 20 times
   tidy      the rules of the source tree that no compiler checks
   licences  the licences of all dependencies, and the Rust version they need
 ";

@@ -28,3 +28,8 @@ pub use lease::Lease;
 pub use mutex::Mutex;
 pub use promises::{Promises, Wakes};
 pub use time::{DEFAULT_TERM, Moment, drift, pushed_term, refresh_interval};
+
+/// The example of the README is compiled with the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

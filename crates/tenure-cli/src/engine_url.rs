@@ -1,0 +1,114 @@
+//! Which engine is meant, and how its URL is shown to people.
+
+use std::env::{self, VarError};
+use std::fmt;
+
+/// Where a URL came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    Option,
+    Variable,
+    File,
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Source::Option => "--engine",
+            Source::Variable => "TENURE_URL",
+            Source::File => "TENURE_URL_FILE",
+        })
+    }
+}
+
+/// The engine's URL. It may hold a password, so it is never shown as it is.
+pub(crate) struct EngineUrl {
+    url: String,
+    pub(crate) source: Source,
+}
+
+impl EngineUrl {
+    /// `--engine`, else `TENURE_URL`, else what stands in the file `TENURE_URL_FILE`.
+    pub(crate) fn choose(option: Option<String>) -> Result<EngineUrl, String> {
+        if let Some(url) = option {
+            return checked(url, Source::Option);
+        }
+        if let Some(url) = variable("TENURE_URL")? {
+            return checked(url, Source::Variable);
+        }
+        if let Some(path) = variable("TENURE_URL_FILE")? {
+            let text = std::fs::read_to_string(&path)
+                .map_err(|error| format!("TENURE_URL_FILE: {path} could not be read: {error}"))?;
+            return checked(text.lines().next().unwrap_or_default().to_owned(), Source::File);
+        }
+        Err("no engine is named; say --engine URL, or set TENURE_URL or TENURE_URL_FILE \
+             (for example redis://127.0.0.1:6379)"
+            .to_owned())
+    }
+
+    /// With its secrets, for connecting only.
+    pub(crate) fn secret(&self) -> &str {
+        &self.url
+    }
+}
+
+fn checked(url: String, source: Source) -> Result<EngineUrl, String> {
+    let url = url.trim().to_owned();
+    if url.is_empty() { Err(format!("{source} holds no URL")) } else { Ok(EngineUrl { url, source }) }
+}
+
+/// A variable's value. An empty one counts as not set.
+fn variable(name: &str) -> Result<Option<String>, String> {
+    match env::var(name) {
+        Ok(value) => Ok(Some(value).filter(|value| !value.trim().is_empty())),
+        Err(VarError::NotPresent) => Ok(None),
+        Err(VarError::NotUnicode(_)) => Err(format!("{name} is not UTF-8")),
+    }
+}
+
+/// Without user, password and parameters. Where a `?`, `#` or `/` before an `@` leaves it open what
+/// belongs to a password, the scheme is all that is shown.
+impl fmt::Display for EngineUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some((scheme, rest)) = self.url.split_once(':') else {
+            return f.write_str("(a URL without a scheme)");
+        };
+        let (slashes, rest) = rest.strip_prefix("//").map_or(("", rest), |rest| ("//", rest));
+        let shown = match rest.rsplit_once('@') {
+            Some((login, _)) if login.contains(['?', '#', '/']) => "...",
+            Some((_, place)) => place,
+            None => rest,
+        };
+        let end = shown.find(['?', '#']).unwrap_or(shown.len());
+        write!(f, "{scheme}:{slashes}{}", &shown[..end])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_shown_holds_no_secret() {
+        let table = [
+            ("redis://127.0.0.1:6379", "redis://127.0.0.1:6379"),
+            ("redis://:secret@h:1/2", "redis://h:1/2"),
+            ("rediss://user:sec@ret@h:1/2?prefix=x", "rediss://h:1/2"),
+            ("redis://user:sec/ret@h:1/2", "redis://..."),
+            ("redis://h/?password=secret", "redis://h/"),
+            ("redis://h/?password=sec@ret", "redis://..."),
+            ("memory:", "memory:"),
+            ("secret", "(a URL without a scheme)"),
+        ];
+        for (url, shown) in table {
+            let url = EngineUrl { url: url.to_owned(), source: Source::Option };
+            assert_eq!(url.to_string(), shown);
+        }
+    }
+
+    #[test]
+    fn white_space_around_a_url_is_no_part_of_it() {
+        assert_eq!(checked(" memory:\n".to_owned(), Source::File).unwrap().secret(), "memory:");
+        assert!(checked(" \n".to_owned(), Source::File).is_err());
+    }
+}

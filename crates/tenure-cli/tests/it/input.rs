@@ -1,0 +1,103 @@
+//! Wrong input: a clear message, the right code, nothing written. And secrets, which never show.
+
+use tenure_testkit::server::RedisOptions;
+
+use crate::support::{Bench, End, end_of, tenure};
+
+fn refused(end: &End, says: &str) {
+    assert_eq!(end.code(), 64, "{end:?}");
+    assert!(end.err.contains(says), "{says:?} is not in {:?}", end.err);
+    assert_eq!(end.out, "");
+}
+
+#[test]
+fn wrong_usage_is_64() {
+    for words in
+        [&["run"][..], &["run", "k"], &["run", "k", "--"], &["walk"], &["run", "--nonsense", "k", "--", "x"]]
+    {
+        assert_eq!(end_of(tenure(words)).code(), 64, "{words:?}");
+    }
+}
+
+#[test]
+fn keys_and_durations_are_checked_before_anything_is_sent() {
+    let bench = Bench::new();
+    let long = "x".repeat(1025);
+    let try_one = |words: &[&str], says: &str| refused(&bench.run(words).end(), says);
+    try_one(&["", "--", "true"], "must not be empty");
+    try_one(&[&long, "--", "true"], "1024 bytes");
+    try_one(&["a\u{1b}[31mb", "--", "true"], "a\\u{1b}[31mb");
+    try_one(&["--ttl", "0s", "k", "--", "true"], "longer than zero");
+    try_one(&["--ttl", "-1s", "k", "--", "true"], "negative");
+    try_one(&["--ttl", "5", "k", "--", "true"], "no unit");
+    try_one(&["--ttl", "1ms", "k", "--", "true"], "100ms");
+    try_one(&["--ttl", "200000d", "k", "--", "true"], "out of bounds");
+    try_one(&["--ttl", "99999999999999999999h", "k", "--", "true"], "too long");
+    try_one(&["--wait", "soon", "k", "--", "true"], "not a duration");
+    try_one(&["--wait", "1s", "--no-wait", "k", "--", "true"], "cannot be used with");
+    assert_eq!(bench.traces(), [""; 0], "nothing was written");
+}
+
+#[test]
+fn an_engine_must_be_named() {
+    let unnamed = end_of(tenure(&["run", "k", "--", "true"]));
+    refused(&unnamed, "TENURE_URL_FILE");
+    for url in ["nonsense", "nosuch://secret@host", "redis://h:99999999"] {
+        let end = end_of(tenure(&["run", "--engine", url, "k", "--", "true"]));
+        assert_eq!(end.code(), 64, "{url}: {}", end.err);
+        assert!(!end.err.contains("secret"), "{}", end.err);
+    }
+}
+
+#[test]
+fn the_option_counts_before_the_variable_before_the_file() {
+    let bench = Bench::new();
+    let named = |option: Option<&str>, variable: Option<&str>, file: Option<&str>| {
+        let mut command = tenure(&["run", "-v"]);
+        command.args(option.map(|url| format!("--engine={url}")));
+        command.envs(variable.map(|url| ("TENURE_URL", url)));
+        if let Some(url) = file {
+            std::fs::write(bench.file("url"), format!("{url}\n")).unwrap();
+            command.env("TENURE_URL_FILE", bench.file("url"));
+        }
+        end_of({
+            command.args(["k", "--", "true"]);
+            command
+        })
+    };
+    let url = bench.url();
+    let wrong = Some("nosuch:");
+    for (end, source) in [
+        (named(Some(&url), wrong, wrong), "--engine"),
+        (named(None, Some(&url), wrong), "TENURE_URL"),
+        (named(None, None, Some(&url)), "TENURE_URL_FILE"),
+        (named(None, Some(""), Some(&url)), "TENURE_URL_FILE"),
+    ] {
+        assert_eq!(end.code(), 0, "{end:?}");
+        assert!(end.err.contains(&format!("engine {url} (from {source})")), "{}", end.err);
+    }
+    let mut command = tenure(&["run", "k", "--", "true"]);
+    command.env("TENURE_URL_FILE", bench.file("none"));
+    refused(&end_of(command), "could not be read");
+    refused(&named(None, None, Some("")), "TENURE_URL_FILE holds no URL");
+}
+
+#[test]
+fn a_wrong_password_is_told_at_once_and_never_shown() {
+    let bench =
+        Bench::with(RedisOptions { password: Some("right-secret".to_owned()), ..RedisOptions::default() });
+    let with_password = |password: &str| {
+        let url = format!("redis://:{password}@{}", bench.server.address());
+        end_of(tenure(&["run", "-v", "--engine", &url, "k", "--", "echo", "ran"]))
+    };
+    let end = with_password("right-secret");
+    assert_eq!((end.code(), end.out.as_str()), (0, "ran\n"), "{}", end.err);
+    assert!(!end.err.contains("right-secret"), "{}", end.err);
+
+    let begun = std::time::Instant::now();
+    let end = with_password("wrong-secret");
+    assert_eq!((end.code(), end.out.as_str()), (69, ""), "{}", end.err);
+    assert!(begun.elapsed().as_secs() < 5, "it is not tried again");
+    assert!(!end.err.contains("wrong-secret"), "{}", end.err);
+    assert!(end.err.contains("connect"), "{}", end.err);
+}

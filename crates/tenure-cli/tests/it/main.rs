@@ -1,0 +1,9 @@
+//! The command `tenure`, tried as its users run it, on a real Redis server.
+
+mod codes;
+mod examples;
+mod input;
+mod lost;
+mod signals;
+mod support;
+mod waiting;

@@ -109,6 +109,7 @@ fn round_up_to_millis(term: Duration) -> Duration {
 
 /// Whole milliseconds, for the wire. Terms have been rounded and bounded before.
 #[must_use]
+#[cfg(feature = "redis")]
 pub(crate) fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
@@ -121,6 +122,7 @@ mod tests {
     fn terms_are_rounded_up_never_down() {
         assert_eq!(round_up_to_millis(Duration::from_micros(1_500_100)), Duration::from_millis(1501));
         assert_eq!(round_up_to_millis(Duration::from_millis(200)), Duration::from_millis(200));
+        #[cfg(feature = "redis")]
         assert_eq!(millis(Duration::from_nanos(1)), 1);
     }
 

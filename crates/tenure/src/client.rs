@@ -202,7 +202,9 @@ impl Tenure {
     pub async fn close(self) -> Result<()> {
         let core = self.core();
         core.closed.store(true, Ordering::Release);
-        let lines: Vec<_> = core.lock_lines().values().filter_map(Weak::upgrade).collect();
+        let mut lines: Vec<_> = core.lock_lines().values().filter_map(Weak::upgrade).collect();
+        // In one order, so that a simulation repeats itself.
+        lines.sort_by(|one, other| one.key.cmp(&other.key));
         for line in lines {
             if let Some(hold) = line.close()
                 && hold.lose(LossCause::Closed)

@@ -242,7 +242,7 @@ impl Keeper {
         }
     }
 
-    fn take_in(&self, errand: Errand, answer: Renewed, sent: Moment) {
+    fn take_in(&self, mut errand: Errand, answer: Renewed, sent: Moment) {
         match &answer {
             Renewed::Kept(_) | Renewed::Waiting(_) => self.meters.kept.increment(1),
             Renewed::Unknown(_) => self.meters.unknown.increment(1),
@@ -255,18 +255,21 @@ impl Keeper {
             return;
         };
         let mut told = None;
+        let mut extended = None;
         match &mut entry.duty {
             Duty::Hold { hold, .. } => {
                 let (ask_at, is_lost) = take_in_hold(hold, &errand, &answer, sent, now);
                 if entry.extension.is_none() {
                     entry.ask_at = ask_at;
                 }
+                extended =
+                    errand.extension.take().map(|extension| (extension.done, extension_result(answer)));
                 if is_lost {
                     told = agenda.lose(errand.ticket, LossCause::Taken);
                 }
             }
             Duty::Place { place, answered } => {
-                let still = take_in_place(place, answered, &answer, sent, now);
+                let still = take_in_place(place, answered, answer, sent, now);
                 entry.ask_at = still;
                 if still.is_none() {
                     agenda.remove(errand.ticket);
@@ -277,8 +280,8 @@ impl Keeper {
         if let Some(told) = told {
             told();
         }
-        if let Some(extension) = errand.extension {
-            let _ = extension.done.send(extension_result(answer));
+        if let Some((done, result)) = extended {
+            let _ = done.send(result);
         }
     }
 }
@@ -376,7 +379,7 @@ fn take_in_hold(
 fn take_in_place(
     place: &Place,
     answered: &mut Moment,
-    answer: &Renewed,
+    answer: Renewed,
     sent: Moment,
     now: Moment,
 ) -> Option<Moment> {
@@ -384,11 +387,12 @@ fn take_in_place(
     match answer {
         Renewed::Waiting(busy) => {
             *answered = now;
+            let ask_at = now + busy.ask_within.min(interval);
             place.still_waiting(sent, busy);
-            Some(now + busy.ask_within.min(interval))
+            Some(ask_at)
         }
         Renewed::Kept(granted) => {
-            place.tell(News::Yours { sent, granted: *granted });
+            place.tell(News::Yours { sent, granted });
             None
         }
         Renewed::Lost => {
@@ -399,7 +403,7 @@ fn take_in_place(
             if now.since(*answered) < OUTAGE_PATIENCE.max(interval * 3) {
                 return Some(now + retry_interval(interval));
             }
-            place.tell(News::Failed(error.clone()));
+            place.tell(News::Failed(error));
             None
         }
     }

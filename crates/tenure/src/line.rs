@@ -16,7 +16,7 @@ use crate::hold::{Hold, Settings};
 use crate::keeper::Ticket;
 use crate::key::{Key, Token};
 use crate::place::{InTheWay, Place};
-use crate::stay::{self, Entered};
+use crate::stay::{self, Entered, REQUEST_LIMIT};
 use crate::time::Moment;
 use crate::work::Job;
 
@@ -347,15 +347,40 @@ pub(crate) async fn serve(core: Arc<Core>, line: Arc<Line>) {
             Ok(Entered::Held { hold, urgent }) => match line.hand_out(&core, hold, urgent) {
                 None => return,
                 Some(unwanted) => {
-                    if core.engine.release(&unwanted.stake()).await.is_err() {
-                        stay::undo(&core, unwanted.stake(), core.background.now());
-                    }
+                    let _ = release(&core, &unwanted).await;
                 }
             },
             Ok(Entered::Busy(in_the_way)) => line.answer_tries(in_the_way),
             Ok(Entered::Deserted) => {}
             Err(error) => line.fail_all(&error),
         }
+    }
+}
+
+/// Releases a hold; asks once more if the answer was lost, and goes on in the background if that is, too.
+async fn release(core: &Arc<Core>, hold: &Arc<Hold>) -> Result<Released> {
+    let stake = hold.stake();
+    let began = core.background.now();
+    match core.engine.release(&stake).await {
+        // A line that was found cut, not a store that does not answer.
+        Err(error)
+            if error.kind() == ErrorKind::Unavailable
+                && hold.is_held()
+                && core.background.now().since(began) < REQUEST_LIMIT / 2 => {}
+        Err(error) => {
+            stay::undo(core, stake, core.background.now());
+            return Err(error);
+        }
+        done => return done,
+    }
+    match core.engine.release(&stake).await {
+        // Nobody else can have taken it from a valid lease: it was the first try that released it.
+        Ok(Released::WasLost) if hold.is_held() => Ok(Released::Released),
+        Err(error) => {
+            stay::undo(core, stake, core.background.now());
+            Err(error)
+        }
+        done => done,
     }
 }
 
@@ -367,10 +392,7 @@ pub(crate) async fn give_back(
     result: oneshot::Sender<Result<Released>>,
 ) {
     core.keeper.forget(held.ticket);
-    let answer = core.engine.release(&held.hold.stake()).await;
-    if answer.is_err() {
-        stay::undo(&core, held.hold.stake(), core.background.now());
-    }
+    let answer = release(&core, &held.hold).await;
     drop(held);
     // Serve first: the one who is told may come back at once, and finds the line idle then.
     let idle = line.next().is_none();

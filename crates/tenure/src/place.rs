@@ -1,12 +1,12 @@
 //! A place in a key's queue, as the keeper refreshes it and a stay waits on it.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::engine::{Busy, Stake};
+use crate::engine::{Busy, Stake, Wake};
 use crate::error::Error;
 use crate::time::Moment;
 
@@ -15,6 +15,8 @@ use crate::time::Moment;
 pub(crate) enum News {
     /// It holds the key: the message that told of it was lost.
     Yours { sent: Moment, granted: Duration },
+    /// It still waits; here is another wake, which was asked for.
+    Waiting(Wake),
     /// It is not in the queue any more.
     Gone,
     /// The engine has not answered for too long.
@@ -37,25 +39,43 @@ pub(crate) struct Place {
     news: Mutex<Option<News>>,
     told: Notify,
     in_the_way: Mutex<InTheWay>,
+    /// Whether the wake that the stay waits on has ended.
+    wants_wake: AtomicBool,
 }
 
 impl Place {
-    pub(crate) fn new(stake: Stake, sent: Moment, busy: &Busy) -> Place {
+    /// The place that an answer speaks of, and the wake to wait on.
+    pub(crate) fn new(stake: Stake, sent: Moment, busy: Busy) -> (Place, Wake) {
         let place = Place {
             stake,
             not_yet: AtomicU64::new(0),
             news: Mutex::new(None),
             told: Notify::new(),
             in_the_way: Mutex::default(),
+            wants_wake: AtomicBool::new(false),
         };
-        place.still_waiting(sent, busy);
-        place
+        let wake = place.note(sent, busy);
+        (place, wake)
     }
 
-    pub(crate) fn still_waiting(&self, sent: Moment, busy: &Busy) {
+    fn note(&self, sent: Moment, busy: Busy) -> Wake {
         self.not_yet.fetch_max(sent.as_nanos(), Ordering::AcqRel);
         let mut in_the_way = self.in_the_way.lock().unwrap_or_else(PoisonError::into_inner);
-        *in_the_way = InTheWay { holder: busy.holder.clone(), ahead: busy.ahead };
+        *in_the_way = InTheWay { holder: busy.holder, ahead: busy.ahead };
+        busy.wake
+    }
+
+    /// The keeper heard that it still waits.
+    pub(crate) fn still_waiting(&self, sent: Moment, busy: Busy) {
+        let wake = self.note(sent, busy);
+        if self.wants_wake.swap(false, Ordering::AcqRel) {
+            self.tell(News::Waiting(wake));
+        }
+    }
+
+    /// The wake has ended: the next answer's wake takes its place.
+    pub(crate) fn want_wake(&self) {
+        self.wants_wake.store(true, Ordering::Release);
     }
 
     pub(crate) fn in_the_way(&self) -> InTheWay {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::client::Core;
-use crate::engine::{Answer, Busy, Claim, Grant, Renewed, Stake, Woken};
+use crate::engine::{Answer, Busy, Claim, Grant, Renewed, Stake, Wake, Woken};
 use crate::error::{Error, ErrorKind, Result};
 use crate::hold::{Hold, Settings};
 use crate::line::Line;
@@ -38,7 +38,6 @@ pub(crate) async fn enter(
     settings: &Arc<Settings>,
     join: bool,
 ) -> Result<Entered> {
-    let began = core.background.now();
     let mut cut = false;
     let mut pause = Duration::ZERO;
     loop {
@@ -60,7 +59,7 @@ pub(crate) async fn enter(
             Err(error)
                 if error.kind() == ErrorKind::Unavailable
                     && !cut
-                    && core.background.now().since(began) < REQUEST_LIMIT / 2 =>
+                    && core.background.now().since(stay_began) < REQUEST_LIMIT / 2 =>
             {
                 tracing::debug!(key = %line.key, %error, "claim failed, asking once more");
                 cut = true;
@@ -92,8 +91,10 @@ async fn one_stay(core: &Arc<Core>, line: &Line, settings: &Arc<Settings>, join:
             }
         }
         Ok(Answer::Busy(busy)) if busy.ahead.is_some() => {
-            // Boxed, so that the task of a claim that need not wait stays small.
-            Box::pin(wait_in_queue(core, line, settings, Place::new(claim.stake(), sent, &busy), busy)).await
+            let ask_within = busy.ask_within;
+            let (place, wake) = Place::new(claim.stake(), sent, busy);
+            // Boxed, so that the future of a claim that need not wait stays small.
+            Box::pin(wait_in_queue(core, line, settings, place, wake, ask_within)).await
         }
         Ok(Answer::Busy(busy)) if join => Box::pin(wait_outside(core, line, busy)).await,
         Ok(Answer::Busy(busy)) => {
@@ -131,14 +132,14 @@ async fn wait_in_queue(
     line: &Line,
     settings: &Arc<Settings>,
     place: Place,
-    busy: Busy,
+    mut wake: Wake,
+    ask_within: Duration,
 ) -> Result<Step> {
     let place = Arc::new(place);
     let stake = place.stake.clone();
     line.note_in_the_way(place.in_the_way());
     line.set_place(Some(place.clone()));
-    let ticket = core.keeper.refresh(place.clone(), busy.ask_within);
-    let mut wake = busy.wake;
+    let ticket = core.keeper.refresh(place.clone(), ask_within);
     let mut asleep = true;
     let step = loop {
         tokio::select! {
@@ -151,10 +152,24 @@ async fn wait_in_queue(
                 Woken::Granted(grant) => break pushed(core, settings, &place, &grant).await,
                 Woken::Ask => {
                     asleep = false;
+                    place.want_wake();
                     core.keeper.poke(ticket);
                 }
             },
-            news = place.news() => break heard(core, line, settings, &place, news).await,
+            news = place.news() => match news {
+                News::Waiting(another) => {
+                    wake = another;
+                    asleep = true;
+                }
+                News::Gone => break Ok(Step::Again),
+                News::Failed(error) => {
+                    undo(core, stake, core.background.now());
+                    break Err(error);
+                }
+                News::Yours { sent, granted } => {
+                    break number(core, line, settings, &stake, sent, granted).await;
+                }
+            },
         }
     };
     core.keeper.forget(ticket);
@@ -180,23 +195,6 @@ async fn pushed(core: &Arc<Core>, settings: &Arc<Settings>, place: &Place, grant
         }
     }
     Ok(Step::Done(Entered::Held { hold, urgent: true }))
-}
-
-async fn heard(
-    core: &Arc<Core>,
-    line: &Line,
-    settings: &Arc<Settings>,
-    place: &Place,
-    news: News,
-) -> Result<Step> {
-    match news {
-        News::Gone => Ok(Step::Again),
-        News::Failed(error) => {
-            undo(core, place.stake.clone(), core.background.now());
-            Err(error)
-        }
-        News::Yours { sent, granted } => number(core, line, settings, &place.stake, sent, granted).await,
-    }
 }
 
 /// It is ours, but the message with the number was lost: claiming what we hold mints another.
@@ -226,7 +224,11 @@ async fn number(
         }
     }
     undo(core, stake.clone(), sent);
-    answer.map(|_| Step::Again)
+    match answer {
+        // The next stay finds out whether the store is there.
+        Err(error) if error.kind() != ErrorKind::Unavailable => Err(error),
+        _ => Ok(Step::Again),
+    }
 }
 
 /// Leaves a queue, or gives back what was handed over meanwhile.

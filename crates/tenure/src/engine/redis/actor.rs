@@ -332,6 +332,10 @@ impl Actor {
             ping.command(1).word(b"PING");
             self.shared.outstanding.fetch_add(1, Ordering::Relaxed);
             self.take_in(Request::plain(ping.into_bytes(), 1));
+            // A check of the line, and no question: a silent one is not waited for as long.
+            if let Some(ping) = self.waiting.back_mut() {
+                ping.deadline = Some(now + self.options.limit / 4);
+            }
         }
         Ok(())
     }

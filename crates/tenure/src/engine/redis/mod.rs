@@ -110,7 +110,7 @@ impl Options {
             let listens = Some(subscriber);
             Actor::new(command_requests, command_shared, actor_options, listens, meters.0).run(first).await;
         });
-        let actor_options = options.clone();
+        let actor_options = Arc::new(options.for_renewals());
         background.renewals().spawn(async move {
             Actor::new(renewal_requests, renewal_shared, actor_options, None, meters.1).run(second).await;
         });

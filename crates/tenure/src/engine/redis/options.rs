@@ -63,6 +63,12 @@ impl fmt::Debug for Options {
 }
 
 impl Options {
+    /// For the line of renewals: a quarter of the time limit. A renewal can be repeated at any time, so
+    /// a silent line is given up early, before it costs the leases.
+    pub(super) fn for_renewals(&self) -> Options {
+        Options { limit: self.limit / 4, ..self.clone() }
+    }
+
     /// Reads `redis://` or `rediss://[user:password@]host[:port][/database][?prefix=…&max_ttl=…&ca=…]`.
     pub(super) fn from_url(text: &str) -> Result<Options> {
         // The text may hold a password, so no message shows it.

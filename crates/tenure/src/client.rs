@@ -206,7 +206,7 @@ impl Tenure {
         // In one order, so that a simulation repeats itself.
         lines.sort_by(|one, other| one.key.cmp(&other.key));
         for line in lines {
-            if let Some(hold) = line.close()
+            if let Some(hold) = line.close(core)
                 && hold.lose(LossCause::Closed)
             {
                 line.hold_lost(core, &hold);

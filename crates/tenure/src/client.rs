@@ -56,7 +56,9 @@ async fn open(url: &str, background: &Background) -> Result<Arc<dyn Engine>> {
 
 fn unknown_scheme(url: &str, scheme: &str) -> Error {
     // Never the whole URL: it may hold a password.
-    let what = match url.contains(':') {
+    let is_scheme =
+        url.contains(':') && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b));
+    let what = match is_scheme {
         true => format!("no engine is known for \"{}:\"", scheme.escape_debug()),
         false => "that is no URL".to_owned(),
     };

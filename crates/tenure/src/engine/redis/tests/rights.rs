@@ -55,7 +55,7 @@ async fn a_missing_right_is_named() {
 async fn the_stated_rights_suffice() {
     let server = Server::start();
     let rights = "+hello +select +info +subscribe +ping +evalsha +eval +time +type +get +set +del +incr +exists \
-        +pexpire +pttl +publish +zadd +zrem +zrange +zrank +zscore +zcard +hset +hget +hdel +scan +getrange";
+        +pexpire +pttl +publish +zadd +zrem +zpopmin +zrange +zrank +zscore +zcard +hset +hget +hdel +scan +getrange";
     let mut acl = vec!["ACL", "SETUSER", "bob", "reset", "on", ">pw", "~orders/*", "~tenure:*", "&tenure:*"];
     acl.extend(rights.split_whitespace());
     server.raw().text(&acl);

@@ -18,6 +18,9 @@ pub(crate) struct Cli {
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// Run a command while holding a lock.
+    ///
+    /// The lock is released when the command has ended. The command finds TENURE_KEY and TENURE_TOKEN in
+    /// its environment. If the lock is lost, the command is ended.
     #[command(after_help = exit::HELP)]
     Run(Run),
 }
@@ -27,15 +30,17 @@ pub(crate) enum Command {
 pub(crate) struct Run {
     /// The engine's URL, such as redis://127.0.0.1:6379.
     ///
+    /// redis: and rediss: are one Redis server; memory: excludes nobody and is for trying.
+    ///
     /// Without it TENURE_URL counts, then the first line of the file named by TENURE_URL_FILE. A
     /// password belongs in that file: others on the machine can read arguments.
     #[arg(long, value_name = "URL")]
     pub(crate) engine: Option<String>,
 
-    /// How long the lock lasts unless renewed; it is renewed as long as the command runs.
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::above_zero,
-          allow_hyphen_values = true)]
-    pub(crate) ttl: Duration,
+    /// How long the lock lasts unless renewed; it is renewed as long as the command runs. Unless
+    /// said: the ttl of the URL, or 30s.
+    #[arg(long, value_name = "DURATION", value_parser = duration::above_zero, allow_hyphen_values = true)]
+    pub(crate) ttl: Option<Duration>,
 
     /// Wait at most so long for the lock; 0 tries once. Waits for ever unless said.
     #[arg(long, value_name = "DURATION", conflicts_with = "no_wait", value_parser = duration::any,
@@ -74,7 +79,7 @@ mod tests {
         let Command::Run(run) = Cli::try_parse_from(line).unwrap().command;
         assert_eq!(
             (run.key.as_str(), run.ttl, run.wait, run.verbose),
-            ("k", Duration::from_secs(5), None, true)
+            ("k", Some(Duration::from_secs(5)), None, true)
         );
         assert_eq!(run.command, ["sh", "-c", "--wait", "-v"]);
     }

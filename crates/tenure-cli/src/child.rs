@@ -51,14 +51,20 @@ impl Child {
     }
 
     /// Sends a signal to the whole group. That nobody is left to take it is no failure.
-    pub(crate) fn signal(&self, signal: Signal) {
+    fn signal(&self, signal: Signal) {
         let _ = process::kill_process_group(self.group, signal);
     }
 
-    /// Asks the group to end. A stopped process would not see it unless it is continued.
-    pub(crate) fn ask_to_end(&self) {
-        self.signal(Signal::TERM);
+    /// Sends a signal that is meant to end the group. A stopped process, such as one that read from the
+    /// terminal, would not see it unless it is continued.
+    pub(crate) fn pass_on(&self, signal: Signal) {
+        self.signal(signal);
         self.signal(Signal::CONT);
+    }
+
+    /// Asks the group to end.
+    pub(crate) fn ask_to_end(&self) {
+        self.pass_on(Signal::TERM);
     }
 
     /// Waits for the group's end, and kills what is left of it when `patience` is over.

@@ -9,7 +9,7 @@ use tokio::time;
 
 use crate::args::Run;
 use crate::child::Child;
-use crate::engine_url::EngineUrl;
+use crate::engine_url::{EngineUrl, Source};
 use crate::exit::Exit;
 use crate::say;
 use crate::signals::Signals;
@@ -29,8 +29,10 @@ pub(crate) async fn run(args: Run) -> Exit {
     let chosen = Key::new(&args.key).map_err(|error| error.to_string());
     let url = match chosen.and_then(|_| EngineUrl::choose(args.engine.clone())) {
         Ok(url) => url,
-        Err(what) => return say::because(Exit::Usage, &what),
+        Err(what) => return not_run(Exit::Usage, &what),
     };
+    // Somebody who typed no URL has to be told where a wrong one came from.
+    let from = if url.source == Source::Option { String::new() } else { format!("{}: ", url.source) };
     let mut signals = match Signals::catch() {
         Ok(signals) => signals,
         Err(error) => return say::because(Exit::Bug, &format!("signals cannot be caught: {error}")),
@@ -41,7 +43,7 @@ pub(crate) async fn run(args: Run) -> Exit {
     let tenure = tokio::select! {
         connected = tenure::connect(url.secret()) => match connected {
             Ok(tenure) => tenure,
-            Err(error) => return say::because(Exit::of_error(&error), &error.to_string()),
+            Err(error) => return not_run(Exit::of_error(&error), &format!("{from}{error}")),
         },
         signal = signals.next() => return Exit::of_signal(signal.as_raw()),
     };
@@ -53,14 +55,21 @@ pub(crate) async fn run(args: Run) -> Exit {
 
 /// Acquires, runs the command, releases.
 async fn under_lock(args: &Run, tenure: &Tenure, signals: &mut Signals) -> Exit {
-    let mutex = tenure.mutex(&args.key).ttl(args.ttl).class("run");
+    let term = args.ttl.unwrap_or(tenure.default_term());
+    let mutex = tenure.mutex(&args.key).ttl(term).class("run");
     let lease = tokio::select! {
         // Dropping the other branch leaves the queue.
         signal = signals.next() => return Exit::of_signal(signal.as_raw()),
         acquired = acquire(args, &mutex) => match acquired {
             Ok(Some(lease)) => lease,
-            Ok(None) => return say::because(Exit::NotAcquired, &format!("\"{}\" is held", shown(&args.key))),
-            Err(error) => return say::because(Exit::of_error(&error), &error.to_string()),
+            Ok(None) => {
+                let engine = tenure.promises().engine;
+                return not_run(
+                    Exit::NotAcquired,
+                    &format!("\"{}\" on {engine}: somebody else holds it", shown(&args.key)),
+                );
+            }
+            Err(error) => return not_run(Exit::of_error(&error), &error.to_string()),
         },
     };
     tokio::select! {
@@ -68,8 +77,8 @@ async fn under_lock(args: &Run, tenure: &Tenure, signals: &mut Signals) -> Exit 
             release(args, lease).await;
             return Exit::of_signal(signal.as_raw());
         }
-        kept = full_term(&lease, args.ttl) => if !kept {
-            return say::because(Exit::Lost, &format!("\"{}\" was lost before the command started", shown(&args.key)));
+        kept = full_term(&lease, term) => if let Err(cause) = kept {
+            return not_run(Exit::Lost, &format!("lost \"{}\": {}", shown(&args.key), why(cause)));
         },
     }
     if args.verbose {
@@ -93,16 +102,18 @@ async fn acquire(args: &Run, mutex: &Mutex) -> tenure::Result<Option<Lease>> {
     }
 }
 
-/// Waits until the lease has most of its term. A grant that was handed over starts with a short
-/// one, which the keeper prolongs at once. False if it was lost.
-async fn full_term(lease: &Lease, term: Duration) -> bool {
-    while lease.remaining() < term / 2 {
+/// Waits until the lease has its full term, less a fifth for the way to the engine and clocks, or has
+/// been prolonged. A grant that was handed over starts with a short one, which the keeper prolongs at
+/// once. Ends with the cause if it is lost before that.
+async fn full_term(lease: &Lease, term: Duration) -> Result<(), LossCause> {
+    let at_first = lease.valid_until();
+    while lease.remaining() < term - term / 5 && lease.valid_until() == at_first {
         tokio::select! {
-            _ = lease.lost() => return false,
+            cause = lease.lost() => return Err(cause),
             () = time::sleep(LOOK_AGAIN) => {}
         }
     }
-    lease.is_held()
+    if lease.is_held() { Ok(()) } else { Err(lease.lost().await) }
 }
 
 /// Waits for the command's end, passes signals on, and ends it if the lock is lost.
@@ -112,7 +123,7 @@ async fn watch(args: &Run, lease: Lease, mut child: Child, signals: &mut Signals
             biased;
             () = child.ended() => break None,
             cause = lease.lost() => break Some(cause),
-            signal = signals.next() => child.signal(signal),
+            signal = signals.next() => child.pass_on(signal),
         }
     };
     let Some(cause) = cause else {
@@ -165,7 +176,7 @@ async fn release(args: &Run, lease: Lease) -> Option<Released> {
             Some(released)
         }
         Err(error) => {
-            say::line(&format!("{error}; the lock may stay for {:?} at most", args.ttl));
+            say::line(&format!("{error}; the lock may stay until its term is over"));
             None
         }
     }
@@ -177,7 +188,15 @@ fn could_not_start(args: &Run, error: &io::Error) -> Exit {
         _ => Exit::NotExecutable,
     };
     let program = args.command.first().map(|program| program.to_string_lossy().into_owned());
-    say::because(exit, &format!("{}: {error}", shown(&program.unwrap_or_default())))
+    say::because(
+        exit,
+        &format!("the command \"{}\" could not be started: {error}", shown(&program.unwrap_or_default())),
+    )
+}
+
+/// Ends without having started the command, which a caller must be able to rely on.
+fn not_run(exit: Exit, what: &str) -> Exit {
+    say::because(exit, &format!("{what}; the command was not run"))
 }
 
 /// A name with whatever a terminal would act upon made visible.

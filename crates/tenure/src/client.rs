@@ -17,6 +17,7 @@ use crate::line::Line;
 use crate::mutex::Mutex as DistributedMutex;
 use crate::observe::{ClassMeters, DEFAULT_CLASS};
 use crate::promises::Promises;
+use crate::time::{DEFAULT_TERM, check_term, read_span};
 use crate::work::{self, Work};
 
 /// How long dropping the last handle waits for releases that are under way.
@@ -28,43 +29,101 @@ const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
 ///
 /// | URL | engine | feature |
 /// | --- | --- | --- |
-/// | `memory:` | this process only, for tests and examples | always there |
-/// | `redis://` `rediss://[user:password@]host[:port][/database][?prefix=…]` | one Redis server | `redis` |
+/// | `memory:` | this client only, for tests and examples | always there |
+/// | `redis://` `rediss://[user:password@]host[:port][/database]` | one Redis server | `redis` |
+///
+/// Parameters follow a `?`. `ttl=10s` is known to all engines: the term of this client's locks where
+/// [`Mutex::ttl`](crate::Mutex::ttl) says nothing. The others are on each engine's page.
 ///
 /// # Errors
-/// `Invalid` for a URL that is not understood, `Denied` if the store refuses the login or a right
-/// that is needed, `Unavailable` if it cannot be reached.
+/// `Invalid` for a URL that is not understood or a `ttl` that the engine cannot keep, `Denied` if the
+/// store refuses the login or a right that is needed, `Unsupported` if the store is too old,
+/// `Unavailable` if it cannot be reached.
 ///
 /// # Cancel safety
 /// Nothing is stored by connecting; dropping the future closes what was opened.
 pub async fn connect(url: impl AsRef<str>) -> Result<Tenure> {
     let url = url.as_ref();
-    let background = Background::threads()?;
-    let engine = open(url, &background).await.map_err(|error| error.operation("connect"))?;
-    Ok(Tenure::with_background(engine, background))
+    connect_on(url, Background::threads).await.map_err(|error| error.operation("connect"))
+}
+
+async fn connect_on(url: &str, background: fn() -> Result<Background>) -> Result<Tenure> {
+    let ttl = ttl_of(url)?;
+    let background = background()?;
+    let engine = open(url, &background).await?;
+    let default_term = match ttl {
+        None => DEFAULT_TERM,
+        Some(ttl) => {
+            let promises = engine.promises();
+            check_term(ttl, &promises)
+                .map_err(|error| error.engine(promises.engine).advice("change ttl in the URL"))?
+        }
+    };
+    Ok(Tenure::assemble(engine, background, default_term))
+}
+
+/// What the URL says of the client's default term.
+fn ttl_of(url: &str) -> Result<Option<Duration>> {
+    let query = url.split('#').next().and_then(|url| url.split_once('?')).map_or("", |(_, query)| query);
+    let ttl = query.split('&').filter_map(|part| part.strip_prefix("ttl=")).next_back();
+    ttl.map(read_span).transpose()
+}
+
+/// As [`connect`], with requests on the tokio runtime it is called in: faster on a current-thread runtime,
+/// at a price that [`Background::beside_the_caller`] tells.
+///
+/// # Errors
+/// As [`connect`].
+pub async fn connect_beside(url: impl AsRef<str>) -> Result<Tenure> {
+    let connecting = connect_on(url.as_ref(), Background::beside_the_caller);
+    connecting.await.map_err(|error| error.operation("connect"))
 }
 
 async fn open(url: &str, background: &Background) -> Result<Arc<dyn Engine>> {
-    let scheme = url.split(':').next().unwrap_or_default();
+    let Some((scheme, _)) = url.split_once(':') else {
+        return Err(Error::new(ErrorKind::Invalid, "that is no URL").advice(KNOWN));
+    };
     match scheme {
-        "memory" => Ok(Arc::new(Memory::new(background))),
+        "memory" => {
+            only_ttl(url)?;
+            Ok(Arc::new(Memory::new(background)))
+        }
         #[cfg(feature = "redis")]
         "redis" | "rediss" => crate::engine::redis::open(url, background).await,
-        _ => Err(unknown_scheme(url, scheme)),
+        #[cfg(not(feature = "redis"))]
+        "redis" | "rediss" => Err(Error::new(ErrorKind::Invalid, "this build has no engine for redis:")
+            .advice("switch on the feature redis of the crate tenure")),
+        _ => Err(unknown_scheme(scheme)),
     }
 }
 
-fn unknown_scheme(url: &str, scheme: &str) -> Error {
-    // Never the whole URL: it may hold a password.
-    let is_scheme =
-        url.contains(':') && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b));
+/// The memory engine has nothing to be told: neither a place, nor parameters of its own.
+fn only_ttl(url: &str) -> Result<()> {
+    let rest = url.strip_prefix("memory:").unwrap_or(url);
+    let known = |parameters: &str| parameters.split('&').all(|one| one.is_empty() || one.starts_with("ttl="));
+    if rest.is_empty() || rest.strip_prefix('?').is_some_and(known) {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::Invalid, "the URL says more than memory: and ttl")
+        .engine("memory")
+        .advice("write memory: or memory:?ttl=10s; each client has a store of its own"))
+}
+
+/// What a URL of this build looks like.
+const KNOWN: &str = if cfg!(feature = "redis") {
+    "write memory:, redis://HOST:PORT or rediss://HOST:PORT"
+} else {
+    "write memory:; other engines need a feature of the crate tenure"
+};
+
+/// Never shows the whole URL: it may hold a password.
+fn unknown_scheme(scheme: &str) -> Error {
+    let is_scheme = scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte));
     let what = match is_scheme {
         true => format!("no engine is known for \"{}:\"", scheme.escape_debug()),
         false => "that is no URL".to_owned(),
     };
-    let known = if cfg!(feature = "redis") { "memory:, redis://, rediss://" } else { "memory:" };
-    Error::new(ErrorKind::Invalid, what)
-        .advice(format!("this build knows {known}; others need a feature of the crate, or a later version"))
+    Error::new(ErrorKind::Invalid, what).advice(KNOWN)
 }
 
 /// A client of one store. Cheap to clone; all clones share its connections, keeper and queues.
@@ -82,7 +141,7 @@ impl Drop for Handle {
         if !self.0.background.drain_blocking(DROP_PATIENCE) {
             tracing::warn!("a release was still under way when the last handle was dropped");
         }
-        self.0.work.close();
+        drop(self.0.work.close());
         self.0.background.stop();
     }
 }
@@ -96,6 +155,7 @@ pub(crate) struct Core {
     pub(crate) keeper: Arc<Keeper>,
     pub(crate) promises: Promises,
     pub(crate) work: Work,
+    pub(crate) default_term: Duration,
     lines: Mutex<Lines>,
     default_meters: Arc<ClassMeters>,
     meters: Mutex<HashMap<&'static str, Arc<ClassMeters>>>,
@@ -151,6 +211,10 @@ impl Tenure {
     /// opened with; it ends with the client.
     #[must_use]
     pub fn with_background(engine: Arc<dyn Engine>, background: Background) -> Tenure {
+        Tenure::assemble(engine, background, DEFAULT_TERM)
+    }
+
+    fn assemble(engine: Arc<dyn Engine>, background: Background, default_term: Duration) -> Tenure {
         let promises = engine.promises();
         let core = Arc::new(Core {
             keeper: Keeper::start(engine.clone(), &background),
@@ -159,6 +223,7 @@ impl Tenure {
             engine,
             background,
             promises,
+            default_term,
             lines: Mutex::default(),
             meters: Mutex::default(),
             closed: AtomicBool::new(false),
@@ -180,6 +245,13 @@ impl Tenure {
     /// allowed is refused then.
     pub fn mutex(&self, key: impl AsRef<str>) -> DistributedMutex {
         DistributedMutex::new(self.clone(), key.as_ref())
+    }
+
+    /// The term of this client's locks where [`Mutex::ttl`](crate::Mutex::ttl) says nothing: the `ttl`
+    /// of the URL, or 30 s.
+    #[must_use]
+    pub fn default_term(&self) -> Duration {
+        self.core().default_term
     }
 
     /// The engine, to ask it directly.

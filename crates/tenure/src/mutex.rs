@@ -15,7 +15,7 @@ use crate::lease::Lease;
 use crate::line::{Line, closed};
 use crate::observe::ClassMeters;
 use crate::place::InTheWay;
-use crate::time::{DEFAULT_TERM, check_term};
+use crate::time::check_term;
 
 /// A lock on one key: at most one valid lease at a time, as far as the engine's
 /// [promises](crate::Promises) go.
@@ -52,10 +52,11 @@ struct Prepared {
 impl Mutex {
     pub(crate) fn new(tenure: Tenure, key: &str) -> Mutex {
         let meters = tenure.class_meters(None);
+        let term = tenure.default_term();
         Mutex {
             tenure,
             key: Key::new(key),
-            term: DEFAULT_TERM,
+            term,
             renewal: true,
             value: Arc::default(),
             meters,
@@ -69,7 +70,8 @@ impl Mutex {
         self
     }
 
-    /// The term: how long the lock stays taken after its holder died. 30 s unless said.
+    /// The term: how long the lock stays taken after its holder died. Unless said, it is the client's:
+    /// the `ttl` of its URL, or 30 s.
     ///
     /// A short one frees the key sooner after a crash and is lost sooner when the store does not
     /// answer. Bounds are the engine's ([`Promises`](crate::Promises)); fractions of a millisecond
@@ -201,7 +203,10 @@ impl Mutex {
 }
 
 fn timed_out(wait: Duration, in_the_way: &InTheWay) -> Error {
-    let mut what = format!("not granted within {wait:?}");
+    let mut what = match wait.is_zero() {
+        true => "somebody else holds it, and the wait is zero".to_owned(),
+        false => format!("not granted within {wait:?}"),
+    };
     if let Some(holder) = &in_the_way.holder {
         what.push_str("; held by ");
         what.push_str(holder);

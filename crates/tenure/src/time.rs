@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::error::{Error, ErrorKind, Result};
 use crate::promises::Promises;
 
-/// The term of a grant unless `.ttl()` says otherwise.
+/// The term of a grant unless `.ttl()` or the `ttl` of the URL says otherwise.
 pub const DEFAULT_TERM: Duration = Duration::from_secs(30);
 
 /// A point in time on the client's clock: `CLOCK_BOOTTIME`, which runs on while the machine is
@@ -69,8 +69,8 @@ impl Sub<Duration> for Moment {
 
 /// How far two clocks may drift apart over `term`: 2 % of it and 2 ms.
 ///
-/// Two per cent covers a store's clock and a client's clock that are each 1 % off, in opposite
-/// directions; the simulation that shows 1 % to be too little is in `DESIGN.md` (R1).
+/// Two per cent is the sum of both rates: a store's clock that is 1 % fast and a client's clock that
+/// is 1 % slow. One per cent would cover only one of them, and the client would believe too long.
 #[must_use]
 pub fn drift(term: Duration) -> Duration {
     term / 50 + Duration::from_millis(2)
@@ -95,11 +95,40 @@ pub(crate) fn check_term(term: Duration, promises: &Promises) -> Result<Duration
         return Err(Error::new(
             ErrorKind::Invalid,
             format!(
-                "a term of {term:?} is out of bounds: this engine keeps terms from {shortest:?} to {longest:?}"
+                "a term of {term:?} is out of bounds: this engine keeps terms from {shortest:?} to {}",
+                in_days(longest)
             ),
         ));
     }
     Ok(round_up_to_millis(term))
+}
+
+/// Reads a span as it stands in a URL: `500ms`, `30s`, `5m`, `2h`, `7d`.
+pub(crate) fn read_span(text: &str) -> Result<Duration> {
+    let refuse = || {
+        Error::new(ErrorKind::Invalid, format!("\"{}\" is not a duration", text.escape_debug()))
+            .advice("write 500ms, 30s, 5m, 2h or 7d")
+    };
+    let digits = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(refuse)?;
+    let number: u64 = text[..digits].parse().map_err(|_| refuse())?;
+    let unit = match &text[digits..] {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        _ => return Err(refuse()),
+    };
+    number.checked_mul(unit).map(Duration::from_millis).ok_or_else(refuse)
+}
+
+/// Whole days as such: nobody reads 2592000s.
+fn in_days(span: Duration) -> String {
+    const DAY: u64 = 86_400;
+    match (span.as_secs() / DAY, span == Duration::from_secs(span.as_secs() / DAY * DAY)) {
+        (days @ 2.., true) => format!("{days} days"),
+        _ => format!("{span:?}"),
+    }
 }
 
 fn round_up_to_millis(term: Duration) -> Duration {
@@ -124,6 +153,23 @@ mod tests {
         assert_eq!(round_up_to_millis(Duration::from_millis(200)), Duration::from_millis(200));
         #[cfg(feature = "redis")]
         assert_eq!(millis(Duration::from_nanos(1)), 1);
+    }
+
+    #[test]
+    fn spans_are_read() {
+        for (text, millis) in [("500ms", 500), ("30s", 30_000), ("5m", 300_000), ("2h", 7_200_000), ("0s", 0)]
+        {
+            assert_eq!(read_span(text).unwrap(), Duration::from_millis(millis), "{text}");
+        }
+        for text in
+            ["", "5", "s", "-5s", "1.5s", "5 s", "1h30m", "99999999999999999999s", "9999999999999999d"]
+        {
+            let error = read_span(text).unwrap_err();
+            assert!(
+                error.kind() == ErrorKind::Invalid && error.to_string().contains("write 500ms"),
+                "{error}"
+            );
+        }
     }
 
     #[test]

@@ -39,6 +39,27 @@ fn keys_and_durations_are_checked_before_anything_is_sent() {
 }
 
 #[test]
+fn the_ttl_of_the_url_counts_unless_the_option_is_there() {
+    let bench = Bench::new();
+    let url = format!("{}?ttl=8s", bench.url());
+    for (option, at_most) in [(&[][..], 8_000), (&["--ttl", "20s"][..], 20_000)] {
+        let running = bench.run_on(&url, &[option, &["k", "--", "sleep", "30"]].concat());
+        bench.until_held("k", true);
+        let term = bench.ask(&["PTTL", "k"]).int().unwrap();
+        assert!((at_most - 4_000..=at_most).contains(&term), "{option:?}: {term}");
+        drop(running);
+        bench.until_held("k", false);
+    }
+    for (url, says) in [
+        (format!("{}?ttl=5ms", bench.url()), "100ms to 30 days"),
+        (format!("{}?ttl=2m&max_ttl=1m", bench.url()), "100ms to 60s"),
+        (format!("{}?ttl=soon", bench.url()), "not a duration"),
+    ] {
+        refused(&bench.run_on(&url, &["k", "--", "true"]).end(), says);
+    }
+}
+
+#[test]
 fn an_engine_must_be_named() {
     let unnamed = end_of(tenure(&["run", "k", "--", "true"]));
     refused(&unnamed, "TENURE_URL_FILE");
@@ -79,6 +100,7 @@ fn the_option_counts_before_the_variable_before_the_file() {
     let mut command = tenure(&["run", "k", "--", "true"]);
     command.env("TENURE_URL_FILE", bench.file("none"));
     refused(&end_of(command), "could not be read");
+    refused(&named(None, wrong, None), "TENURE_URL: connect: no engine is known for \"nosuch:\"");
     refused(&named(None, None, Some("")), "TENURE_URL_FILE holds no URL");
 }
 

@@ -51,6 +51,19 @@ fn the_whole_group_gets_the_signal() {
     until_written(&bench.file("grandchild"));
 }
 
+/// As one that reads from the terminal is.
+#[test]
+fn a_child_that_was_stopped_gets_the_signal_too() {
+    let bench = Bench::new();
+    let run = bench.run(&["k", "--", "sh", "-c", "echo $$ > started; kill -STOP $$; sleep 30"]);
+    let pid = until_written(&bench.file("started"));
+    let stat = format!("/proc/{pid}/stat");
+    until("it is stopped", || std::fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(") T ")));
+    run.signal(Signal::INT);
+    assert_eq!(run.end().code(), 130);
+    assert_eq!(bench.traces(), [""; 0]);
+}
+
 #[test]
 fn an_interrupt_while_waiting_leaves_the_queue() {
     let bench = Bench::new();

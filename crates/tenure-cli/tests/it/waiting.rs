@@ -99,6 +99,45 @@ fn the_command_starts_when_a_grant_that_was_handed_over_has_its_full_term() {
     assert_eq!(bench.traces(), [""; 0]);
 }
 
+/// The same where the short term is as long as the whole one: it runs since before the hand-over.
+#[test]
+fn the_command_starts_when_a_short_grant_that_was_handed_over_has_been_prolonged() {
+    let bench = Bench::new();
+    let holder = bench.run(&["--ttl", "3s", "k", "--", "sleep", "30"]);
+    bench.until_held("k", true);
+    let proxy = Proxy::start(bench.server.address(), Opaque).unwrap();
+    let url = format!("redis://{}", proxy.address());
+    let waiter = bench.run_on(&url, &["--ttl", "3s", "k", "--", "sh", "-c", "echo > started; sleep 0.3"]);
+    until("it waits", || bench.traces().len() > 1);
+
+    // From here on its place is not refreshed, so that what it can prove of the grant is a while old.
+    proxy.hold(Direction::Request, true);
+    std::thread::sleep(Duration::from_millis(700));
+    holder.signal(Signal::TERM);
+    assert_eq!(holder.end().code(), 143);
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(!bench.file("started").exists(), "it did not wait for the full term");
+
+    proxy.hold(Direction::Request, false);
+    until_written(&bench.file("started"));
+    let end = waiter.end();
+    assert_eq!(end.code(), 0, "{}", end.err);
+    assert_eq!(bench.traces(), [""; 0]);
+}
+
+/// Short terms and a queue: each command runs once, one after another, and none is lost.
+#[test]
+fn a_queue_with_short_terms_is_served_in_full() {
+    let bench = Bench::new();
+    let script = "echo in >> log; sleep 0.2; echo out >> log";
+    let all: Vec<_> = (0..5).map(|_| bench.run(&["--ttl", "3s", "k", "--", "sh", "-c", script])).collect();
+    for one in all {
+        let end = one.end();
+        assert_eq!(end.code(), 0, "{}", end.err);
+    }
+    assert_eq!(until_written(&bench.file("log")), ["in\nout"; 5].join("\n"));
+}
+
 /// It cannot be prolonged: the command never starts.
 #[test]
 fn a_grant_that_is_lost_before_its_full_term_starts_no_command() {
@@ -115,5 +154,6 @@ fn a_grant_that_is_lost_before_its_full_term_starts_no_command() {
     assert_eq!(holder.end().code(), 143);
     let end = waiter.end();
     assert_eq!(end.code(), 76, "{}", end.err);
+    assert!(end.err.contains("the command was not run"), "{}", end.err);
     assert!(!bench.file("started").exists());
 }

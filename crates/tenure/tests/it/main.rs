@@ -4,3 +4,4 @@ mod lease;
 mod metrics;
 mod mutex;
 mod support;
+mod url;

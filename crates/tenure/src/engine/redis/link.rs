@@ -71,7 +71,9 @@ pub(super) struct Established {
 pub(super) async fn establish(options: &Options, channel: Option<&[u8]>) -> Result<Established> {
     let late = || {
         let what = format!("{}:{} did not answer within {:?}", options.host, options.port, options.limit);
-        Error::new(ErrorKind::Unavailable, what)
+        let wrong =
+            if options.tls.is_some() { "that this is a TLS port" } else { "that this is not a TLS port" };
+        Error::new(ErrorKind::Unavailable, what).advice(format!("check host and port, and {wrong}"))
     };
     let result = tokio::time::timeout(options.limit, async {
         let link = open_line(options).await?;
@@ -82,7 +84,11 @@ pub(super) async fn establish(options: &Options, channel: Option<&[u8]>) -> Resu
 
 fn broken(options: &Options) -> impl FnOnce(io::Error) -> Error {
     let what = format!("{}:{} cannot be reached: ", options.host, options.port);
-    move |error| Error::new(ErrorKind::Unavailable, format!("{what}{error}")).source_error(error)
+    move |error| {
+        Error::new(ErrorKind::Unavailable, format!("{what}{error}"))
+            .advice("check host and port, and that the server runs")
+            .source_error(error)
+    }
 }
 
 async fn open_line(options: &Options) -> Result<Link> {

@@ -59,7 +59,8 @@ const NUMBER_TRIES: usize = 3;
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
 /// Connects to the server of a URL: `redis://` or `rediss://[user:password@]host[:port][/database]`,
-/// with `?prefix=…`, `max_ttl=…` and, for a private certificate authority, `ca=PATH`.
+/// with `?prefix=…`, `max_ttl=…` and, for a private certificate authority, `ca=PATH`. `ttl=…` is left
+/// to [`connect`](crate::connect): it is a client's default, not an engine's.
 ///
 /// # Errors
 /// `Invalid` for a bad URL; `Denied` for a wrong password or a missing right, which is named;
@@ -368,12 +369,13 @@ impl Engine for Redis {
             notes: true,
             token: "one counter per server and prefix, never below the server's clock in microseconds. Tokens grow as \
                     long as the server's clock does not step back across a loss of the counter, a promoted or \
-                    restored server's clock is at most 10 s behind the one before, and no proxy fails over behind \
-                    an open connection; a restored backup needs `tenure fence reset`",
+                    restored server's clock is at most 10 s behind the one before, no proxy fails over behind an \
+                    open connection, and nobody sets the counter back in a running server: restart it after \
+                    restoring keys into it",
             exclusion: "a server clock that steps forward; a restart that lost the last writes (no persistence, or \
                         appendfsync other than always); a fail-over to a replica that had not received them; \
                         eviction, FLUSHALL or DEL of a held key by somebody else",
-            shortest_term: Duration::from_millis(100),
+            shortest_term: options::SHORTEST_TERM,
             longest_term: self.longest_term,
             longest_queue: LONGEST_QUEUE,
         }

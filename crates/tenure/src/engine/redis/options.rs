@@ -11,10 +11,13 @@ use url::Url;
 
 use super::names;
 use crate::error::{Error, ErrorKind, Result};
+use crate::time::read_span;
 
 /// How long a request may take, unless said otherwise.
 pub const DEFAULT_REQUEST_LIMIT: Duration = Duration::from_secs(2);
 
+/// The shortest term.
+pub(super) const SHORTEST_TERM: Duration = Duration::from_millis(100);
 /// The longest term that may be promised.
 const LONGEST_TERM: Duration = Duration::from_secs(30 * 24 * 3600);
 
@@ -69,7 +72,7 @@ impl Options {
         Options { limit: self.limit / 4, ..self.clone() }
     }
 
-    /// Reads `redis://` or `rediss://[user:password@]host[:port][/database][?prefix=…&max_ttl=…&ca=…]`.
+    /// Reads `redis://` or `rediss://[user:password@]host[:port][/database][?prefix=…&ttl=…&max_ttl=…&ca=…]`.
     pub(super) fn from_url(text: &str) -> Result<Options> {
         // The text may hold a password, so no message shows it.
         let url = Url::parse(text).map_err(|error| invalid(format!("the URL cannot be read: {error}")))?;
@@ -95,9 +98,9 @@ impl Options {
         for (name, value) in url.query_pairs() {
             match &*name {
                 "prefix" => options = options.prefix(&value)?,
-                "max_ttl" => options.longest_term = duration(&value)?.min(LONGEST_TERM),
+                "max_ttl" => options.longest_term = longest(&value)?,
                 "ca" => ca = Some(value.into_owned()),
-                // A default of the client, not of the engine.
+                // The client's default term; the client reads and checks it.
                 "ttl" => {}
                 other => {
                     return Err(invalid(format!(
@@ -190,26 +193,15 @@ fn unescape(text: &str, what: &str) -> Result<String> {
     String::from_utf8(bytes).map_err(|_| invalid(format!("the {what} in the URL is not UTF-8")))
 }
 
-/// Reads `500ms`, `30s`, `5m`, `2h`, `7d`.
-fn duration(text: &str) -> Result<Duration> {
-    let refuse = || {
-        invalid(format!("\"{}\" is not a duration", text.escape_debug()))
-            .advice("write 500ms, 30s, 5m, 2h or 7d")
-    };
-    let digits = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(refuse)?;
-    let number: u64 = text[..digits].parse().map_err(|_| refuse())?;
-    let unit = match &text[digits..] {
-        "ms" => 1,
-        "s" => 1_000,
-        "m" => 60_000,
-        "h" => 3_600_000,
-        "d" => 86_400_000,
-        _ => return Err(refuse()),
-    };
-    match number.checked_mul(unit) {
-        Some(millis) if millis >= 100 => Ok(Duration::from_millis(millis)),
-        _ => Err(refuse()),
+/// Reads the longest term.
+fn longest(text: &str) -> Result<Duration> {
+    let span = read_span(text)?;
+    if span < SHORTEST_TERM {
+        return Err(invalid(format!(
+            "a max_ttl of {span:?} is shorter than the shortest term, {SHORTEST_TERM:?}"
+        )));
     }
+    Ok(span.min(LONGEST_TERM))
 }
 
 fn tls_config(ca: Option<&Path>) -> Result<rustls::ClientConfig> {
@@ -274,6 +266,7 @@ mod tests {
             ("redis://:secret@h/?prefix=a{b", "brace"),
             ("redis://:secret@h/?max_ttl=5", "duration"),
             ("redis://:secret@h/?max_ttl=99999999999999999999s", "duration"),
+            ("redis://:secret@h/?max_ttl=99ms", "100ms"),
         ] {
             let error = Options::from_url(url).unwrap_err();
             let message = format!("{error} {error:?}");

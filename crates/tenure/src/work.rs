@@ -156,17 +156,21 @@ impl Work {
 }
 
 /// Works on all jobs that arrive, side by side, until the client ends.
-pub(crate) async fn dispatch(core: Arc<Core>) {
-    let _end = EndOfDispatch(core.clone());
-    let mut jobs = Vec::new();
-    let mut running = FuturesUnordered::new();
-    while core.work.take(&mut jobs) {
-        running.extend(jobs.drain(..).map(|job| AssertUnwindSafe(job).catch_unwind()));
-        let arrived = core.work.arrived.notified();
-        tokio::select! {
-            biased;
-            () = finish_all(&mut running), if !running.is_empty() => {}
-            () = arrived => {}
+pub(crate) fn dispatch(core: Arc<Core>) -> impl Future<Output = ()> + Send {
+    // From now on, not from the first poll: the runtime may end before that.
+    let end = EndOfDispatch(core.clone());
+    async move {
+        let _end = end;
+        let mut jobs = Vec::new();
+        let mut running = FuturesUnordered::new();
+        while core.work.take(&mut jobs) {
+            running.extend(jobs.drain(..).map(|job| AssertUnwindSafe(job).catch_unwind()));
+            let arrived = core.work.arrived.notified();
+            tokio::select! {
+                biased;
+                () = finish_all(&mut running), if !running.is_empty() => {}
+                () = arrived => {}
+            }
         }
     }
 }

@@ -5,6 +5,7 @@
 //! Absolute figures depend on the machine; the ratios are what counts.
 
 mod handover;
+mod held;
 mod pairs;
 mod raw;
 mod tap;
@@ -35,6 +36,9 @@ struct Options {
     /// How many hand-overs are measured in each run.
     #[arg(long, default_value_t = 100)]
     handovers: usize,
+    /// Instead of all that: hold so many leases at a time for 20 s.
+    #[arg(long)]
+    held: Option<usize>,
 }
 
 /// Where the requests of a client run.
@@ -69,6 +73,9 @@ fn main() -> Result<()> {
     let options = Options::parse();
     let server = RedisServer::start(RedisOptions { append_only: false, ..RedisOptions::default() })?;
     let address = server.address();
+    if let Some(count) = options.held {
+        return Place::OwnThread.runtime()?.block_on(held::measure(address, count));
+    }
     let bytes = Place::OwnThread.runtime()?.block_on(tap::record(address, DEPTH))?;
     let mut measured: [Vec<Figures>; 2] = [Vec::new(), Vec::new()];
     for run in 1..=options.runs {

@@ -52,7 +52,7 @@ async fn run(tenure: &tenure::Tenure, tasks: usize, span: Duration) -> Result<u6
 }
 
 /// The CPU time of this process so far; the server is another process.
-fn process_cpu() -> Duration {
+pub(crate) fn process_cpu() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     let nanos = i128::from(time.tv_sec) * 1_000_000_000 + i128::from(time.tv_nsec);
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(0))

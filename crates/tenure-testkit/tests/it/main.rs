@@ -10,3 +10,4 @@ mod matrix;
 mod proxy;
 mod servers;
 mod sim;
+mod torn;

@@ -66,7 +66,7 @@ async fn connect_inner(url: &str) -> Result<Tenure> {
 fn ttl_of(url: &str) -> Result<Option<Duration>> {
     let query = url.split('#').next().and_then(|url| url.split_once('?')).map_or("", |(_, query)| query);
     let ttl = query.split('&').filter_map(|part| part.strip_prefix("ttl=")).next_back();
-    ttl.map(read_span).transpose()
+    ttl.map(|text| read_span("ttl", text)).transpose()
 }
 
 async fn open(url: &str, background: &Background) -> Result<Arc<dyn Engine>> {
@@ -108,7 +108,11 @@ const KNOWN: &str = if cfg!(feature = "redis") {
 
 /// Never shows the whole URL: it may hold a password.
 fn unknown_scheme(scheme: &str) -> Error {
-    let what = format!("no engine is known for \"{}:\"", scheme.escape_debug());
+    let is_scheme = scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b));
+    let what = match is_scheme && !scheme.is_empty() {
+        true => format!("no engine is known for \"{scheme}:\""),
+        false => "that is no URL".to_owned(),
+    };
     Error::new(ErrorKind::Invalid, what).advice(KNOWN)
 }
 
@@ -266,7 +270,7 @@ impl Tenure {
         // In one order, so that a simulation repeats itself.
         lines.sort_by(|one, other| one.key.cmp(&other.key));
         for line in lines {
-            if let Some(hold) = line.close()
+            if let Some(hold) = line.close(core)
                 && hold.lose(LossCause::Closed)
             {
                 line.hold_lost(core, &hold);

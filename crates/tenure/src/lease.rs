@@ -151,7 +151,7 @@ impl Lease {
         let key = turn.key().clone();
         count_end(&self.tenure, &turn);
         let was_lost = turn.hold.loss().is_some();
-        let answer = turn.end().await.unwrap_or(Ok(Released::WasLost));
+        let answer = turn.end().await;
         let engine = self.tenure.core().promises.engine;
         match answer {
             Ok(_) if was_lost => Ok(Released::WasLost),

@@ -18,7 +18,7 @@ use crate::key::{Key, Token};
 use crate::place::{InTheWay, Place};
 use crate::stay::{self, Entered, REQUEST_LIMIT};
 use crate::time::Moment;
-use crate::work::Job;
+use crate::work::{Desk, Job, Worker, job};
 
 /// The most turns of one grant, so that other processes come to their turn.
 const MAX_TURNS: u64 = 1000;
@@ -31,6 +31,7 @@ pub(crate) struct Line {
     pub(crate) key: Key,
     pub(crate) mode: Mode,
     core: Weak<Core>,
+    pub(crate) desk: Desk,
     state: Mutex<State>,
     left: Notify,
 }
@@ -52,7 +53,7 @@ enum Phase {
 }
 
 /// A hold of a line, as the line counts its turns.
-pub(crate) struct Held {
+struct Held {
     hold: Arc<Hold>,
     ticket: Ticket,
     since: Moment,
@@ -71,21 +72,27 @@ pub(crate) type Reply = Result<Option<Turn>>;
 
 /// A task's place in a line; leaves it when dropped.
 pub(crate) struct Waiting {
-    line: Arc<Line>,
     number: u64,
-    pub(crate) reply: oneshot::Receiver<Reply>,
+    reply: oneshot::Receiver<Reply>,
+    worker: Worker,
 }
 
 impl Waiting {
+    /// Waits for its turn.
+    pub(crate) async fn turn(&mut self) -> Reply {
+        self.worker.until(&mut self.reply).await.unwrap_or_else(|| Err(closed()))
+    }
+
     /// Who is in the way, as far as is known.
     pub(crate) fn in_the_way(&self) -> InTheWay {
-        self.line.in_the_way()
+        self.worker.line.in_the_way()
     }
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        self.line.abandon(self.number);
+        // Before the worker passes its work on: that finds out then that nobody waits.
+        self.worker.line.abandon(self.number);
     }
 }
 
@@ -95,6 +102,7 @@ impl Line {
             key,
             mode,
             core: Arc::downgrade(core),
+            desk: Desk::default(),
             state: Mutex::new(State {
                 phase: Phase::Idle,
                 waiting: VecDeque::new(),
@@ -138,10 +146,19 @@ impl Line {
             state.phase = Phase::Working;
         }
         drop(state);
-        if begin {
-            core.work.hand_over(core.background.owe(), Job::Serve(self.clone()));
+        match begin {
+            true => self.desk.lay(job(core, serve(core.clone(), self.clone()))),
+            // Now there are two who depend on it.
+            false => self.desk.clear_if_left_alone(core),
         }
-        Ok(Some(Waiting { line: self.clone(), number, reply: answer }))
+        let worker = Worker::new(core.clone(), self.clone(), begin, 1);
+        Ok(Some(Waiting { number, reply: answer, worker }))
+    }
+
+    /// Whether its job is nothing for a task of the user: it waits for others, or others wait for it.
+    pub(crate) fn is_patient(&self, waiters: usize) -> bool {
+        let state = self.lock();
+        state.waiting.len() > waiters || state.place.is_some()
     }
 
     fn abandon(&self, number: u64) {
@@ -225,35 +242,34 @@ impl Line {
         core.keeper.forget(held.ticket);
         // Something of it may still be there at the store.
         stay::undo(core, hold.stake(), core.background.now());
-        core.work.hand_over(core.background.owe(), Job::Serve(self.clone()));
+        core.work.hand_over(job(core, serve(core.clone(), self.clone())));
     }
 
-    /// A turn ends: the next task's turn begins, or the hold is given back to the store. What that
-    /// came to is sent to `result`.
+    /// A turn ends: the next task's turn begins, or the hold is given back to the store, which is a job
+    /// to be carried out. What that came to is sent to `result`.
     fn end_turn(
         self: &Arc<Self>,
         core: &Arc<Core>,
         hold: &Arc<Hold>,
         result: oneshot::Sender<Result<Released>>,
-    ) {
+    ) -> Option<Job> {
         let mut state = self.lock();
         let held = match &state.phase {
             Phase::Held(held) if Arc::ptr_eq(&held.hold, hold) => held.clone_parts(),
             // Lost, and told so; the line went on without it.
             _ => {
                 let _ = result.send(Ok(Released::WasLost));
-                return;
+                return None;
             }
         };
         if held.may_pass_on(core.background.now()) && state.give_turn(core, self, &held) {
             state.phase = Phase::Held(Held { turns: held.turns + 1, ..held });
             let _ = result.send(Ok(Released::Released));
-            return;
+            return None;
         }
         state.phase = Phase::Working;
         drop(state);
-        let job = Job::GiveBack { line: self.clone(), held, result };
-        core.work.hand_over(core.background.owe(), job);
+        Some(job(core, give_back(core.clone(), self.clone(), held, result)))
     }
 
     /// The keeper's ticket of a hold, while it is held.
@@ -265,7 +281,7 @@ impl Line {
     }
 
     /// Tells every waiting task the same, and hands over the hold, if there is one.
-    pub(crate) fn close(&self) -> Option<Arc<Hold>> {
+    pub(crate) fn close(&self, core: &Core) -> Option<Arc<Hold>> {
         let mut state = self.lock();
         let waiting = std::mem::take(&mut state.waiting);
         let held = match &state.phase {
@@ -277,6 +293,8 @@ impl Line {
             let _ = waiter.reply.send(Err(closed()));
         }
         self.left.notify_one();
+        // Whoever works on it may not be polled any more.
+        self.desk.clear(core);
         held
     }
 
@@ -341,7 +359,7 @@ impl Held {
 }
 
 /// Works for a line until it is held or nobody waits: the one task that claims for it.
-pub(crate) async fn serve(core: Arc<Core>, line: Arc<Line>) {
+async fn serve(core: Arc<Core>, line: Arc<Line>) {
     while let Some((settings, join)) = line.next() {
         match stay::enter(&core, &line, &settings, join).await {
             Ok(Entered::Held { hold, urgent }) => match line.hand_out(&core, hold, urgent) {
@@ -385,12 +403,7 @@ async fn release(core: &Arc<Core>, hold: &Arc<Hold>) -> Result<Released> {
 }
 
 /// Gives a hold back, tells what that came to, and goes on serving the line.
-pub(crate) async fn give_back(
-    core: Arc<Core>,
-    line: Arc<Line>,
-    held: Held,
-    result: oneshot::Sender<Result<Released>>,
-) {
+async fn give_back(core: Arc<Core>, line: Arc<Line>, held: Held, result: oneshot::Sender<Result<Released>>) {
     core.keeper.forget(held.ticket);
     let answer = release(&core, &held.hold).await;
     drop(held);
@@ -433,12 +446,17 @@ impl Turn {
         self.line.ticket_of(&self.hold)
     }
 
-    /// Ends the turn; the answer tells what the store said.
-    pub(crate) fn end(mut self) -> oneshot::Receiver<Result<Released>> {
+    /// Ends the turn, and tells what the store said.
+    ///
+    /// Dropping the future passes the work on to the client's thread.
+    pub(crate) async fn end(mut self) -> Result<Released> {
         self.armed = false;
-        let (result, answer) = oneshot::channel();
-        self.line.end_turn(&self.core, &self.hold, result);
-        answer
+        let (result, mut answer) = oneshot::channel();
+        let job = self.line.end_turn(&self.core, &self.hold, result);
+        let own = job.is_some();
+        job.into_iter().for_each(|job| self.line.desk.lay(job));
+        let mut worker = Worker::new(self.core.clone(), self.line.clone(), own, 0);
+        worker.until(&mut answer).await.unwrap_or(Ok(Released::WasLost))
     }
 }
 
@@ -446,7 +464,8 @@ impl Drop for Turn {
     fn drop(&mut self) {
         if self.armed {
             let (result, _) = oneshot::channel();
-            self.line.end_turn(&self.core, &self.hold, result);
+            let job = self.line.end_turn(&self.core, &self.hold, result);
+            job.into_iter().for_each(|job| self.core.work.hand_over(job));
         }
     }
 }

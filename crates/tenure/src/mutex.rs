@@ -192,14 +192,13 @@ impl Mutex {
         let Prepared { line, settings } = self.prepare()?;
         let Some(mut waiting) = line.join(self.tenure.core(), settings, joins)? else { return Ok(None) };
         let reply = match wait.filter(|wait| !wait.is_zero()) {
-            None => (&mut waiting.reply).await,
-            Some(wait) => match tokio::time::timeout(wait, &mut waiting.reply).await {
+            None => waiting.turn().await,
+            Some(wait) => match tokio::time::timeout(wait, waiting.turn()).await {
                 Ok(reply) => reply,
                 Err(_) => return Err(timed_out(wait, &waiting.in_the_way())),
             },
         };
-        let turn = reply.unwrap_or_else(|_| Err(closed()))?;
-        Ok(turn.map(|turn| Lease::new(self.tenure.clone(), turn)))
+        Ok(reply?.map(|turn| Lease::new(self.tenure.clone(), turn)))
     }
 }
 

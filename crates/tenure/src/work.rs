@@ -1,30 +1,117 @@
-//! Work that tasks of the user hand to the client's own thread.
+//! Who carries out the work of a line: the task that wants it, or the client's own thread.
 //!
-//! It is queued as plain values and begun over there: memory that one thread allocates and another
-//! frees costs more than all the rest of an uncontended acquire, and so does a wake for each.
+//! As long as one task alone depends on a request, it polls the request itself: then its thread does
+//! the work, and nobody has to be woken in between. When it goes away, or others come to depend on
+//! the request, or it takes long, the request is passed on to the client's thread; it is never
+//! dropped (R3).
 
+use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+use std::task::{Context, Poll};
 
 use futures_util::FutureExt as _;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::sync::{Notify, oneshot};
 
-use crate::background::Owed;
 use crate::client::Core;
-use crate::engine::Released;
-use crate::error::Result;
-use crate::line::{self, Held, Line};
+use crate::line::Line;
 
-/// One piece of work.
-pub(crate) enum Job {
-    /// Claim for a line until it is held or nobody waits.
-    Serve(Arc<Line>),
-    /// Give a hold back, tell what that came to, and go on serving its line.
-    GiveBack { line: Arc<Line>, held: Held, result: oneshot::Sender<Result<Released>> },
+/// One piece of work: claiming for a line, or giving a hold back.
+pub(crate) type Job = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Makes a job. It is owed until it has ended: closing and the last handle wait for it.
+pub(crate) fn job(core: &Core, work: impl Future<Output = ()> + Send + 'static) -> Job {
+    let owed = core.background.owe();
+    Box::pin(async move {
+        work.await;
+        drop(owed);
+    })
 }
 
-/// The queue. Every job is owed until it has ended.
+/// Where a line's job lies while a task of the user carries it out.
+#[derive(Default)]
+pub(crate) struct Desk(Mutex<Option<Job>>);
+
+impl Desk {
+    pub(crate) fn lay(&self, job: Job) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(job);
+    }
+
+    /// Passes the job on to the client's thread, if one lies here.
+    pub(crate) fn clear(&self, core: &Core) {
+        let job = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        job.into_iter().for_each(|job| core.work.hand_over(job));
+    }
+
+    /// The same, unless it is being polled at this moment: then its poller passes it on.
+    pub(crate) fn clear_if_left_alone(&self, core: &Core) {
+        let job = match self.0.try_lock() {
+            Ok(mut desk) => desk.take(),
+            Err(TryLockError::Poisoned(broken)) => broken.into_inner().take(),
+            Err(TryLockError::WouldBlock) => None,
+        };
+        job.into_iter().for_each(|job| core.work.hand_over(job));
+    }
+
+    /// Polls the job. Ready when it is not ours any more: it has ended, or was passed on.
+    fn poll(&self, core: &Core, line: &Line, waiters: usize, cx: &mut Context<'_>) -> Poll<()> {
+        let mut desk = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(job) = desk.as_mut() else { return Poll::Ready(()) };
+        // Timers and tasks that it makes belong to the client's runtime, where it may end up.
+        let _runtime = core.background.requests().enter();
+        if job.as_mut().poll(cx).is_ready() {
+            *desk = None;
+            return Poll::Ready(());
+        }
+        if line.is_patient(waiters) {
+            desk.take().into_iter().for_each(|job| core.work.hand_over(job));
+            return Poll::Ready(());
+        }
+        Poll::Pending
+    }
+}
+
+/// A task that waits for an answer, and carries out the work for it if that is its own.
+pub(crate) struct Worker {
+    core: Arc<Core>,
+    pub(crate) line: Arc<Line>,
+    /// Whether the job on the line's desk was laid there by this one.
+    own: bool,
+    /// How many wait in the line on behalf of this one.
+    waiters: usize,
+}
+
+impl Worker {
+    pub(crate) fn new(core: Arc<Core>, line: Arc<Line>, own: bool, waiters: usize) -> Worker {
+        Worker { core, line, own, waiters }
+    }
+
+    pub(crate) async fn until<T>(&mut self, answer: &mut oneshot::Receiver<T>) -> Option<T> {
+        poll_fn(|cx| {
+            if let Poll::Ready(answer) = answer.poll_unpin(cx) {
+                return Poll::Ready(answer.ok());
+            }
+            if !self.own || self.line.desk.poll(&self.core, &self.line, self.waiters, cx).is_pending() {
+                return Poll::Pending;
+            }
+            self.own = false;
+            answer.poll_unpin(cx).map(Result::ok)
+        })
+        .await
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        if self.own {
+            self.line.desk.clear(&self.core);
+        }
+    }
+}
+
+/// Jobs for the client's thread.
 #[derive(Default)]
 pub(crate) struct Work {
     queue: Mutex<Queue>,
@@ -33,19 +120,16 @@ pub(crate) struct Work {
 
 #[derive(Default)]
 struct Queue {
-    jobs: Vec<(Owed, Job)>,
+    jobs: Vec<Job>,
     closed: bool,
 }
 
 impl Work {
-    pub(crate) fn hand_over(&self, owed: Owed, job: Job) {
+    pub(crate) fn hand_over(&self, job: Job) {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        queue.jobs.push((owed, job));
-        let first = queue.jobs.len() == 1;
+        queue.jobs.push(job);
         drop(queue);
-        if first {
-            self.arrived.notify_one();
-        }
+        self.arrived.notify_one();
     }
 
     pub(crate) fn close(&self) {
@@ -54,7 +138,7 @@ impl Work {
     }
 
     /// Takes what has arrived; false when closed.
-    fn take(&self, jobs: &mut Vec<(Owed, Job)>) -> bool {
+    fn take(&self, jobs: &mut Vec<Job>) -> bool {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::swap(&mut queue.jobs, jobs);
         !queue.closed
@@ -62,15 +146,11 @@ impl Work {
 }
 
 /// Works on all jobs that arrive, side by side, until the client ends.
-///
-/// One task for all of them: a task of the runtime for each would cost more than the job itself.
 pub(crate) async fn dispatch(core: Arc<Core>) {
     let mut jobs = Vec::new();
     let mut running = FuturesUnordered::new();
     while core.work.take(&mut jobs) {
-        for (owed, job) in jobs.drain(..) {
-            running.push(AssertUnwindSafe(carry_out(core.clone(), owed, job)).catch_unwind());
-        }
+        running.extend(jobs.drain(..).map(|job| AssertUnwindSafe(job).catch_unwind()));
         let arrived = core.work.arrived.notified();
         tokio::select! {
             biased;
@@ -87,12 +167,4 @@ async fn finish_all(running: &mut FuturesUnordered<impl Future<Output = std::thr
             tracing::error!("a job of the client panicked; please report this");
         }
     }
-}
-
-async fn carry_out(core: Arc<Core>, owed: Owed, job: Job) {
-    match job {
-        Job::Serve(line) => line::serve(core, line).await,
-        Job::GiveBack { line, held, result } => line::give_back(core, line, held, result).await,
-    }
-    drop(owed);
 }

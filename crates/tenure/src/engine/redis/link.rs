@@ -9,7 +9,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 
 use super::names;
-use super::options::Options;
+use super::options::{Credentials, Options};
 use super::refusal::{is_no_script, refusal};
 use super::scripts::{PROBE, RAISE};
 use super::wire::{Encoder, Incoming, Value};
@@ -188,7 +188,8 @@ impl Dialog {
             Value::Error(text) if text.contains("max number of clients") => {
                 Err(Error::new(ErrorKind::Unavailable, "the server has no connection left"))
             }
-            Value::Error(text) => Err(refusal(&text)),
+            // Some servers and proxies repeat the words of what they refuse.
+            Value::Error(text) => Err(refusal(&hide(&text, credentials.as_ref()))),
             _ => Ok(()),
         }
     }
@@ -274,6 +275,13 @@ impl Dialog {
             .ok_or_else(|| {
                 Error::new(ErrorKind::Internal, format!("the counter of tokens answered {answer:?}"))
             })
+    }
+}
+
+fn hide(text: &str, credentials: Option<&Credentials>) -> String {
+    match credentials {
+        Some(it) if !it.password.is_empty() => text.replace(&it.password, "(hidden)"),
+        _ => text.to_owned(),
     }
 }
 

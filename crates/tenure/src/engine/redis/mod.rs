@@ -23,6 +23,7 @@ mod tests;
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -106,6 +107,9 @@ impl Options {
         let meters = (Meters::new(), Meters::new());
         let first = establish_on(background.requests(), &options, Some(channel.clone())).await?;
         let second = establish_on(background.renewals(), &options, None).await?;
+        // Here, not only where the connection runs: the first request may be made before that begins.
+        command_shared.floor.store(first.floor, Ordering::Release);
+        renewal_shared.floor.store(second.floor, Ordering::Release);
         let actor_options = options.clone();
         background.requests().spawn(async move {
             let listens = Some(subscriber);
@@ -193,6 +197,9 @@ impl Redis {
                     let what = "the answer came after the term that was asked for";
                     return Err(Error::new(ErrorKind::Unavailable, what).maybe());
                 }
+                // A message about an earlier hold of this owner is out of date: unread, it must not
+                // hand this one back.
+                self.pushes.forget(claim.owner);
                 return Ok(Answer::Granted(super::Grant { raw, term: claim.term, made: true }));
             }
             Entered::Yes { .. } => true,

@@ -83,6 +83,25 @@ async fn a_grant_for_nobody_is_handed_on() {
 }
 
 #[tokio::test]
+async fn a_message_that_was_not_read_does_not_hand_back_a_later_hold() {
+    let server = Server::start();
+    let redis = client(&server).await;
+    let key = key("a");
+    granted(redis.claim(&claim(&key, 1, true)).await.unwrap());
+    let place = busy(redis.claim(&claim(&key, 2, true)).await.unwrap());
+    redis.release(&claim(&key, 1, true).stake()).await.unwrap();
+    // A refresh says that it is held. Before the owner asks for a number the hold expires, as it does
+    // when the process stands still; the message lies unread.
+    assert!(matches!(redis.renew(&[claim(&key, 2, true).stake()]).await[..], [Renewed::Kept(_)]));
+    server.raw().number(&["DEL", "a"]);
+    assert!(granted(redis.claim(&claim(&key, 2, false)).await.unwrap()).made);
+    drop(place);
+    // Down the same line, behind what may have been sent.
+    assert_eq!(redis.look(&key).await.unwrap().holders.len(), 1);
+    assert_eq!(server.raw().number(&["EXISTS", "a"]), 1);
+}
+
+#[tokio::test]
 async fn a_dead_waiter_at_the_head_is_skipped() {
     let server = Server::start();
     let (one, dead, two) = (client(&server).await, client(&server).await, client(&server).await);

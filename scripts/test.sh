@@ -13,7 +13,6 @@ say() { printf 'test.sh: %s\n' "$*" >&2; }
 needed() {
     command -v cc >/dev/null 2>&1 || echo build-essential
     command -v redis-server >/dev/null 2>&1 || echo redis-server
-    command -v redis-cli >/dev/null 2>&1 || echo redis-tools
     [ -e /etc/ssl/certs/ca-certificates.crt ] || echo ca-certificates
 }
 

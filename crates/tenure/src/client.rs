@@ -44,12 +44,12 @@ const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
 /// Nothing is stored by connecting; dropping the future closes what was opened.
 pub async fn connect(url: impl AsRef<str>) -> Result<Tenure> {
     let url = url.as_ref();
-    connect_inner(url).await.map_err(|error| error.operation("connect"))
+    connect_on(url, Background::threads).await.map_err(|error| error.operation("connect"))
 }
 
-async fn connect_inner(url: &str) -> Result<Tenure> {
+async fn connect_on(url: &str, background: fn() -> Result<Background>) -> Result<Tenure> {
     let ttl = ttl_of(url)?;
-    let background = Background::threads()?;
+    let background = background()?;
     let engine = open(url, &background).await?;
     let default_term = match ttl {
         None => DEFAULT_TERM,
@@ -67,6 +67,16 @@ fn ttl_of(url: &str) -> Result<Option<Duration>> {
     let query = url.split('#').next().and_then(|url| url.split_once('?')).map_or("", |(_, query)| query);
     let ttl = query.split('&').filter_map(|part| part.strip_prefix("ttl=")).next_back();
     ttl.map(|text| read_span("ttl", text)).transpose()
+}
+
+/// As [`connect`], with requests on the tokio runtime it is called in: faster on a current-thread runtime,
+/// at a price that [`Background::beside_the_caller`] tells.
+///
+/// # Errors
+/// As [`connect`].
+pub async fn connect_beside(url: impl AsRef<str>) -> Result<Tenure> {
+    let connecting = connect_on(url.as_ref(), Background::beside_the_caller);
+    connecting.await.map_err(|error| error.operation("connect"))
 }
 
 async fn open(url: &str, background: &Background) -> Result<Arc<dyn Engine>> {
@@ -131,7 +141,7 @@ impl Drop for Handle {
         if !self.0.background.drain_blocking(DROP_PATIENCE) {
             tracing::warn!("a release was still under way when the last handle was dropped");
         }
-        self.0.work.close();
+        drop(self.0.work.close());
         self.0.background.stop();
     }
 }

@@ -82,7 +82,7 @@ mod time;
 mod work;
 
 pub use background::{Background, Clock};
-pub use client::{Tenure, connect};
+pub use client::{Tenure, connect, connect_beside};
 pub use engine::Released;
 pub use error::{Error, ErrorKind, Result};
 pub use hold::LossCause;

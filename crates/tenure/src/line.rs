@@ -242,7 +242,7 @@ impl Line {
         core.keeper.forget(held.ticket);
         // Something of it may still be there at the store.
         stay::undo(core, hold.stake(), core.background.now());
-        core.work.hand_over(job(core, serve(core.clone(), self.clone())));
+        core.hand_over(job(core, serve(core.clone(), self.clone())));
     }
 
     /// A turn ends: the next task's turn begins, or the hold is given back to the store, which is a job
@@ -465,7 +465,7 @@ impl Drop for Turn {
         if self.armed {
             let (result, _) = oneshot::channel();
             let job = self.line.end_turn(&self.core, &self.hold, result);
-            job.into_iter().for_each(|job| self.core.work.hand_over(job));
+            job.into_iter().for_each(|job| self.core.hand_over(job));
         }
     }
 }

@@ -7,6 +7,7 @@ use crate::client::Core;
 use crate::engine::{Answer, Busy, Claim, Grant, Renewed, Stake, Wake, Woken};
 use crate::error::{Error, ErrorKind, Result};
 use crate::hold::{Hold, Settings};
+use crate::keeper::Ticket;
 use crate::line::Line;
 use crate::place::{InTheWay, News, Place};
 use crate::time::Moment;
@@ -139,7 +140,8 @@ async fn wait_in_queue(
     let stake = place.stake.clone();
     line.note_in_the_way(place.in_the_way());
     line.set_place(Some(place.clone()));
-    let ticket = core.keeper.refresh(place.clone(), ask_within);
+    // Forgotten also when this future ends with its runtime: nobody refreshes a place for no one.
+    let refreshed = Refreshed { core, ticket: core.keeper.refresh(place.clone(), ask_within) };
     let mut asleep = true;
     let step = loop {
         tokio::select! {
@@ -153,7 +155,7 @@ async fn wait_in_queue(
                 Woken::Ask => {
                     asleep = false;
                     place.want_wake();
-                    core.keeper.poke(ticket);
+                    core.keeper.poke(refreshed.ticket);
                 }
             },
             news = place.news() => match news {
@@ -172,9 +174,21 @@ async fn wait_in_queue(
             },
         }
     };
-    core.keeper.forget(ticket);
+    drop(refreshed);
     line.set_place(None);
     step
+}
+
+/// A place that the keeper refreshes as long as this lives.
+struct Refreshed<'a> {
+    core: &'a Core,
+    ticket: Ticket,
+}
+
+impl Drop for Refreshed<'_> {
+    fn drop(&mut self) {
+        self.core.keeper.forget(self.ticket);
+    }
 }
 
 /// The key was handed to us. That happened after the last request that was answered *not yet*.

@@ -42,7 +42,7 @@ impl Desk {
     /// Passes the job on to the client's thread, if one lies here.
     pub(crate) fn clear(&self, core: &Core) {
         let job = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        job.into_iter().for_each(|job| core.work.hand_over(job));
+        job.into_iter().for_each(|job| core.hand_over(job));
     }
 
     /// The same, unless it is being polled at this moment: then its poller passes it on.
@@ -52,7 +52,7 @@ impl Desk {
             Err(TryLockError::Poisoned(broken)) => broken.into_inner().take(),
             Err(TryLockError::WouldBlock) => None,
         };
-        job.into_iter().for_each(|job| core.work.hand_over(job));
+        job.into_iter().for_each(|job| core.hand_over(job));
     }
 
     /// Polls the job. Ready when it is not ours any more: it has ended, or was passed on.
@@ -66,7 +66,7 @@ impl Desk {
             return Poll::Ready(());
         }
         if line.is_patient(waiters) {
-            desk.take().into_iter().for_each(|job| core.work.hand_over(job));
+            desk.take().into_iter().for_each(|job| core.hand_over(job));
             return Poll::Ready(());
         }
         Poll::Pending
@@ -125,16 +125,26 @@ struct Queue {
 }
 
 impl Work {
-    pub(crate) fn hand_over(&self, job: Job) {
+    /// Queues a job. If the runtime that worked on them has ended, the keeper's thread takes it: the
+    /// keeper at least must learn what is not held any more.
+    fn hand_over(&self, core: &Core, job: Job) {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        if queue.closed {
+            drop(queue);
+            core.background.renewals().spawn(job);
+            return;
+        }
         queue.jobs.push(job);
         drop(queue);
         self.arrived.notify_one();
     }
 
-    pub(crate) fn close(&self) {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner).closed = true;
+    /// No more jobs are taken in; those that nobody has begun yet.
+    pub(crate) fn close(&self) -> Vec<Job> {
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        queue.closed = true;
         self.arrived.notify_one();
+        std::mem::take(&mut queue.jobs)
     }
 
     /// Takes what has arrived; false when closed.
@@ -146,16 +156,21 @@ impl Work {
 }
 
 /// Works on all jobs that arrive, side by side, until the client ends.
-pub(crate) async fn dispatch(core: Arc<Core>) {
-    let mut jobs = Vec::new();
-    let mut running = FuturesUnordered::new();
-    while core.work.take(&mut jobs) {
-        running.extend(jobs.drain(..).map(|job| AssertUnwindSafe(job).catch_unwind()));
-        let arrived = core.work.arrived.notified();
-        tokio::select! {
-            biased;
-            () = finish_all(&mut running), if !running.is_empty() => {}
-            () = arrived => {}
+pub(crate) fn dispatch(core: Arc<Core>) -> impl Future<Output = ()> + Send {
+    // From now on, not from the first poll: the runtime may end before that.
+    let end = EndOfDispatch(core.clone());
+    async move {
+        let _end = end;
+        let mut jobs = Vec::new();
+        let mut running = FuturesUnordered::new();
+        while core.work.take(&mut jobs) {
+            running.extend(jobs.drain(..).map(|job| AssertUnwindSafe(job).catch_unwind()));
+            let arrived = core.work.arrived.notified();
+            tokio::select! {
+                biased;
+                () = finish_all(&mut running), if !running.is_empty() => {}
+                () = arrived => {}
+            }
         }
     }
 }
@@ -166,5 +181,23 @@ async fn finish_all(running: &mut FuturesUnordered<impl Future<Output = std::thr
         if ended.is_err() {
             tracing::error!("a job of the client panicked; please report this");
         }
+    }
+}
+
+/// Dropped when the dispatcher ends, also with its runtime.
+struct EndOfDispatch(Arc<Core>);
+
+impl Drop for EndOfDispatch {
+    fn drop(&mut self) {
+        for job in self.0.work.close() {
+            self.0.background.renewals().spawn(job);
+        }
+    }
+}
+
+impl Core {
+    /// Passes a job on to the client's thread.
+    pub(crate) fn hand_over(&self, job: Job) {
+        self.work.hand_over(self, job);
     }
 }

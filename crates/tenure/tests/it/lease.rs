@@ -146,3 +146,27 @@ fn dropping_the_last_handle_waits_for_the_release_even_without_a_runtime() {
     let view = look.block_on(memory.look(&Key::new("k").unwrap())).unwrap();
     assert!(view.holders.is_empty());
 }
+
+#[test]
+fn beside_the_caller_a_hold_ends_with_its_term_when_the_runtime_ends() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (tenure, memory) = runtime.block_on(async {
+        let background = tenure::Background::beside_the_caller().unwrap();
+        let memory = tenure::engine::memory::Memory::new(&background);
+        let other = memory.client(&background);
+        (tenure::Tenure::with_background(std::sync::Arc::new(memory), background), other)
+    });
+    let lock = tenure.mutex("k").ttl(ms(300));
+    let lease = runtime.block_on(lock.acquire()).unwrap();
+    std::thread::sleep(ms(500));
+    assert!(lease.is_held(), "renewed by the keeper's own thread while the runtime stood still");
+    runtime.spawn(async move {
+        let _lease = lease;
+        std::future::pending::<()>().await;
+    });
+    drop(runtime);
+    std::thread::sleep(ms(400));
+    let look = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let view = look.block_on(memory.look(&Key::new("k").unwrap())).unwrap();
+    assert!(view.holders.is_empty(), "no longer renewed: {view:?}");
+}

@@ -91,6 +91,7 @@ async fn a_cancelled_acquire_leaves_nothing_and_passes_the_turn_on() {
 #[tokio::test(start_paused = true)]
 async fn tasks_of_one_client_take_turns_on_one_grant() {
     let (tenure, _memory) = client();
+    let first = tenure.mutex("k").acquire().await.unwrap();
     let raws = Arc::new(std::sync::Mutex::new(Vec::new()));
     let mut tasks = Vec::new();
     for _ in 0..20 {
@@ -101,6 +102,8 @@ async fn tasks_of_one_client_take_turns_on_one_grant() {
             lease.release().await.unwrap();
         }));
     }
+    settle().await;
+    first.release().await.unwrap();
     for task in tasks {
         task.await.unwrap();
     }

@@ -12,6 +12,7 @@ mod connection;
 mod link;
 mod names;
 mod options;
+mod outgoing;
 mod pushes;
 mod refusal;
 mod scripts;

@@ -57,8 +57,9 @@
 //!   request that is on the wire runs to its end in the background, and what it got is given back.
 //! - **Errors** name the operation, the key, the engine, what happened, whether it may have taken effect,
 //!   and what to do. That somebody else holds a lock is no error.
-//! - **Runtime.** Call it in a tokio runtime with time enabled. Requests and renewals run on two threads of
-//!   the client's own, so a blocked task of yours costs no lease.
+//! - **Runtime.** Call it in a tokio runtime with time enabled. A client has two threads of its own, one for
+//!   requests and one for renewals, so a blocked task of yours costs no lease. [`connect_beside`] carries
+//!   requests in your runtime instead, which is faster on a current-thread one; renewals stay apart.
 //!
 //! More is in the repository: `docs/guide` to learn it, `docs/engines` for what each engine promises and
 //! how it fails, `docs/reference.md` for bounds and defaults, `DESIGN.md` for the rules (R1 to R17) and why.

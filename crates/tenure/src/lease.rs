@@ -163,7 +163,7 @@ impl Lease {
     }
 
     fn complete(&self, operation: &'static str, error: Error) -> Error {
-        error.operation(operation).key(self.key()).engine(self.tenure.core().promises.engine)
+        error.called(operation).key(self.key()).engine(self.tenure.core().promises.engine)
     }
 }
 

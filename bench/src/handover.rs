@@ -9,13 +9,13 @@ use tenure::Tenure;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::Result;
 use crate::raw::request;
+use crate::{Place, Result};
 
 /// The medians of a raw PUBLISH and of a hand-over, measured in turns.
-pub(crate) async fn measure(server: SocketAddr, count: usize) -> Result<(Duration, Duration)> {
-    let holder = tenure::connect(format!("redis://{server}")).await?;
-    let waiter = tenure::connect(format!("redis://{server}")).await?;
+pub(crate) async fn measure(place: Place, server: SocketAddr, count: usize) -> Result<(Duration, Duration)> {
+    let holder = place.connect(server).await?;
+    let waiter = place.connect(server).await?;
     let (mut publish, mut handover) = (Histogram::<u64>::new(3)?, Histogram::<u64>::new(3)?);
     for n in 0..count {
         let quiet = Duration::from_millis(20 + (n as u64 * 37) % 50);

@@ -5,14 +5,19 @@
 //! Absolute figures depend on the machine; the ratios are what counts.
 
 mod handover;
+mod held;
 mod pairs;
 mod raw;
 mod tap;
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::Parser;
+use tap::Bytes;
+use tenure::Tenure;
 use tenure_testkit::server::{RedisOptions, RedisServer};
+use tokio::runtime::{Builder, Runtime};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
@@ -31,20 +36,68 @@ struct Options {
     /// How many hand-overs are measured in each run.
     #[arg(long, default_value_t = 100)]
     handovers: usize,
+    /// Instead of all that: hold so many leases at a time for 20 s.
+    #[arg(long)]
+    held: Option<usize>,
+}
+
+/// Where the requests of a client run.
+#[derive(Clone, Copy)]
+enum Place {
+    /// `connect`, used from a multi-thread runtime with two workers: what a service does.
+    OwnThread,
+    /// `connect_beside`, on a current-thread runtime.
+    Beside,
+}
+
+impl Place {
+    const ALL: [Place; 2] = [Place::OwnThread, Place::Beside];
+
+    fn runtime(self) -> std::io::Result<Runtime> {
+        match self {
+            Place::OwnThread => Builder::new_multi_thread().worker_threads(2).enable_all().build(),
+            Place::Beside => Builder::new_current_thread().enable_all().build(),
+        }
+    }
+
+    async fn connect(self, server: SocketAddr) -> tenure::Result<Tenure> {
+        let url = format!("redis://{server}");
+        match self {
+            Place::OwnThread => tenure::connect(url).await,
+            Place::Beside => tenure::connect_beside(url).await,
+        }
+    }
 }
 
 fn main() -> Result<()> {
     let options = Options::parse();
     let server = RedisServer::start(RedisOptions { append_only: false, ..RedisOptions::default() })?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let mut measured = Vec::new();
-    for run in 1..=options.runs {
-        let figures = runtime.block_on(measure(&server, &options))?;
-        println!("run {run}: {figures}");
-        measured.push(figures);
+    let address = server.address();
+    if let Some(count) = options.held {
+        return Place::OwnThread.runtime()?.block_on(held::measure(address, count));
     }
-    report(&measured);
+    let bytes = Place::OwnThread.runtime()?.block_on(tap::record(address, DEPTH))?;
+    let mut measured: [Vec<Figures>; 2] = [Vec::new(), Vec::new()];
+    for run in 1..=options.runs {
+        for (place, measured) in Place::ALL.into_iter().zip(&mut measured) {
+            let figures = measure(place, address, &bytes, &options)?;
+            println!("run {run}, {}: {figures}", place.name());
+            measured.push(figures);
+        }
+    }
+    for (place, measured) in Place::ALL.into_iter().zip(&measured) {
+        report(place, measured);
+    }
     Ok(())
+}
+
+impl Place {
+    fn name(self) -> &'static str {
+        match self {
+            Place::OwnThread => "connect, 2 workers",
+            Place::Beside => "connect_beside, 1 thread",
+        }
+    }
 }
 
 /// What one run measured.
@@ -68,28 +121,27 @@ impl std::fmt::Display for Figures {
     }
 }
 
-async fn measure(server: &RedisServer, options: &Options) -> Result<Figures> {
-    let address = server.address();
+fn measure(place: Place, server: SocketAddr, bytes: &Bytes, options: &Options) -> Result<Figures> {
     let span = Duration::from_millis(options.millis);
-    let bytes = tap::record(address, DEPTH).await?;
-    let plain = tokio::task::spawn_blocking(move || raw::plain(address, DEPTH, span)).await??;
-    let at_64 = pairs::measure(address, 64, span).await?;
-    let replay = tokio::task::spawn_blocking(move || raw::replay(address, &bytes, span)).await??;
-    let at_256 = pairs::measure(address, 256, span).await?;
-    let (publish, handover) = handover::measure(address, options.handovers).await?;
+    let runtime = place.runtime()?;
+    let plain = raw::plain(server, DEPTH, span)?;
+    let at_64 = runtime.block_on(pairs::measure(place, server, 64, span))?;
+    let replay = raw::replay(server, bytes, span)?;
+    let at_256 = runtime.block_on(pairs::measure(place, server, 256, span))?;
+    let (publish, handover) = runtime.block_on(handover::measure(place, server, options.handovers))?;
     Ok(Figures { plain, replay, at_64, at_256, publish, handover })
 }
 
-fn report(measured: &[Figures]) {
+fn report(place: Place, measured: &[Figures]) {
     let median = |of: &dyn Fn(&Figures) -> f64| {
         let mut values: Vec<f64> = measured.iter().map(of).collect();
         values.sort_by(f64::total_cmp);
         values[values.len() / 2]
     };
     let line = |name: &str, value: f64, unit: &str, goal: &str| {
-        println!("{name:<36} {value:>6.2} {unit:<3} goal {goal}")
+        println!("{name:<34} {value:>6.2} {unit:<3} goal {goal}")
     };
-    println!("\nmedian of {} runs, ratios within one run", measured.len());
+    println!("\n{}: median of {} runs, ratios within one run", place.name(), measured.len());
     line("64 tasks / replay", median(&|f| f.at_64.pairs / f.replay), "x", ">= 1.1");
     line("64 tasks / plain", median(&|f| f.at_64.pairs / f.plain), "x", ">= 0.8");
     line("256 tasks / replay", median(&|f| f.at_256.pairs / f.replay), "x", ">= 1.1");

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use crate::Result;
+use crate::{Place, Result};
 
 /// How fast, and at what cost to the client.
 #[derive(Clone, Copy)]
@@ -18,8 +18,8 @@ impl std::fmt::Display for Rate {
     }
 }
 
-pub(crate) async fn measure(server: SocketAddr, tasks: usize, span: Duration) -> Result<Rate> {
-    let tenure = tenure::connect(format!("redis://{server}")).await?;
+pub(crate) async fn measure(place: Place, server: SocketAddr, tasks: usize, span: Duration) -> Result<Rate> {
+    let tenure = place.connect(server).await?;
     // Warm up, so that connecting and uploading scripts does not count.
     run(&tenure, tasks, Duration::from_millis(200)).await?;
     let (began, cpu) = (Instant::now(), process_cpu());
@@ -52,7 +52,7 @@ async fn run(tenure: &tenure::Tenure, tasks: usize, span: Duration) -> Result<u6
 }
 
 /// The CPU time of this process so far; the server is another process.
-fn process_cpu() -> Duration {
+pub(crate) fn process_cpu() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     let nanos = i128::from(time.tv_sec) * 1_000_000_000 + i128::from(time.tv_nsec);
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(0))

@@ -66,7 +66,7 @@ async fn connect_on(url: &str, background: fn() -> Result<Background>) -> Result
 fn ttl_of(url: &str) -> Result<Option<Duration>> {
     let query = url.split('#').next().and_then(|url| url.split_once('?')).map_or("", |(_, query)| query);
     let ttl = query.split('&').filter_map(|part| part.strip_prefix("ttl=")).next_back();
-    ttl.map(read_span).transpose()
+    ttl.map(|text| read_span("ttl", text)).transpose()
 }
 
 /// As [`connect`], with requests on the tokio runtime it is called in: faster on a current-thread runtime,
@@ -118,9 +118,9 @@ const KNOWN: &str = if cfg!(feature = "redis") {
 
 /// Never shows the whole URL: it may hold a password.
 fn unknown_scheme(scheme: &str) -> Error {
-    let is_scheme = scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte));
-    let what = match is_scheme {
-        true => format!("no engine is known for \"{}:\"", scheme.escape_debug()),
+    let is_scheme = scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b));
+    let what = match is_scheme && !scheme.is_empty() {
+        true => format!("no engine is known for \"{scheme}:\""),
         false => "that is no URL".to_owned(),
     };
     Error::new(ErrorKind::Invalid, what).advice(KNOWN)

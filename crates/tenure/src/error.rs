@@ -93,6 +93,11 @@ impl Error {
         self.with(|inner| inner.operation = inner.operation.or(Some(operation)))
     }
 
+    /// Names the operation that the user called, in place of the engine's own word for a part of it.
+    pub(crate) fn called(self, operation: &'static str) -> Error {
+        self.with(|inner| inner.operation = Some(operation))
+    }
+
     /// Names the key, unless one is named already.
     #[must_use]
     pub fn key(self, key: &Key) -> Error {

@@ -65,7 +65,8 @@ impl Lease {
 
     /// Until when nobody else can hold the key, as far as is proved now; renewal moves it on.
     ///
-    /// Counted from before the request that was answered was sent, less 2 % of the term and 2 ms.
+    /// Counted from before the request that was answered was sent, less 2 % of the term and 2 ms (R1 of
+    /// `DESIGN.md`).
     #[must_use]
     pub fn valid_until(&self) -> Moment {
         self.turn().hold.valid_until()
@@ -86,7 +87,9 @@ impl Lease {
         self.turn().hold.is_held()
     }
 
-    /// Resolves when the lease can no longer be proved, before its validity ends.
+    /// Resolves when the lease can no longer be proved. Where renewals are not answered, that is before its
+    /// validity ends: by 1 % of the term and 5 ms, at most 250 ms. Where somebody took the key away, it is
+    /// with the next renewal, which finds out.
     ///
     /// # Cancel safety
     /// It only waits; drop and call it as often as you like.
@@ -160,7 +163,7 @@ impl Lease {
     }
 
     fn complete(&self, operation: &'static str, error: Error) -> Error {
-        error.operation(operation).key(self.key()).engine(self.tenure.core().promises.engine)
+        error.called(operation).key(self.key()).engine(self.tenure.core().promises.engine)
     }
 }
 

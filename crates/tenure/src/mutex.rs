@@ -163,7 +163,7 @@ impl Mutex {
 
     fn complete<T>(&self, operation: &'static str, result: Result<T>) -> Result<T> {
         result.map_err(|error| {
-            let error = error.operation(operation).engine(self.tenure.core().promises.engine);
+            let error = error.called(operation).engine(self.tenure.core().promises.engine);
             match &self.key {
                 Ok(key) => error.key(key),
                 Err(_) => error,

@@ -103,10 +103,11 @@ pub(crate) fn check_term(term: Duration, promises: &Promises) -> Result<Duration
     Ok(round_up_to_millis(term))
 }
 
-/// Reads a span as it stands in a URL: `500ms`, `30s`, `5m`, `2h`, `7d`.
-pub(crate) fn read_span(text: &str) -> Result<Duration> {
+/// Reads a span as it stands in a URL, as the parameter `name`: `500ms`, `30s`, `5m`, `2h`, `7d`. It is
+/// not shown when it is refused: in a URL that is wrong it may be a part of a password.
+pub(crate) fn read_span(name: &str, text: &str) -> Result<Duration> {
     let refuse = || {
-        Error::new(ErrorKind::Invalid, format!("\"{}\" is not a duration", text.escape_debug()))
+        Error::new(ErrorKind::Invalid, format!("{name} in the URL is not a duration"))
             .advice("write 500ms, 30s, 5m, 2h or 7d")
     };
     let digits = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(refuse)?;
@@ -159,12 +160,12 @@ mod tests {
     fn spans_are_read() {
         for (text, millis) in [("500ms", 500), ("30s", 30_000), ("5m", 300_000), ("2h", 7_200_000), ("0s", 0)]
         {
-            assert_eq!(read_span(text).unwrap(), Duration::from_millis(millis), "{text}");
+            assert_eq!(read_span("ttl", text).unwrap(), Duration::from_millis(millis), "{text}");
         }
         for text in
             ["", "5", "s", "-5s", "1.5s", "5 s", "1h30m", "99999999999999999999s", "9999999999999999d"]
         {
-            let error = read_span(text).unwrap_err();
+            let error = read_span("ttl", text).unwrap_err();
             assert!(
                 error.kind() == ErrorKind::Invalid && error.to_string().contains("write 500ms"),
                 "{error}"

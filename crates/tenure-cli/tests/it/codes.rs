@@ -105,6 +105,8 @@ fn a_key_that_is_no_lock_is_69_and_stays() {
     bench.ask(&["HSET", "k", "field", "value"]);
     let end = bench.run(&["k", "--", "true"]).end();
     assert_eq!(end.code(), 69, "{}", end.err);
+    assert!(end.err.starts_with("tenure: acquire \"k\" on redis: the key holds a hash"), "{}", end.err);
+    assert!(end.err.contains("the command was not run"), "{}", end.err);
     assert_eq!(bench.ask(&["HGET", "k", "field"]).text().as_deref(), Some("value"));
 }
 

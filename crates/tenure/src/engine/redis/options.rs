@@ -199,7 +199,7 @@ fn unescape(text: &str, what: &str) -> Result<String> {
 
 /// Reads the longest term.
 fn longest(text: &str) -> Result<Duration> {
-    let span = read_span(text)?;
+    let span = read_span("max_ttl", text)?;
     if span < SHORTEST_TERM {
         return Err(invalid(format!(
             "a max_ttl of {span:?} is shorter than the shortest term, {SHORTEST_TERM:?}"

@@ -89,7 +89,7 @@ pub use error::{Error, ErrorKind, Result};
 pub use hold::LossCause;
 pub use key::{Key, MAX_KEY_BYTES, Owner, Token};
 pub use lease::Lease;
-pub use mutex::Mutex;
+pub use mutex::{MAX_VALUE_BYTES, Mutex};
 pub use promises::{Promises, Wakes};
 pub use time::{DEFAULT_TERM, Moment, drift, pushed_term, refresh_interval};
 

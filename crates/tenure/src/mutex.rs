@@ -17,6 +17,9 @@ use crate::observe::ClassMeters;
 use crate::place::InTheWay;
 use crate::time::check_term;
 
+/// The longest value of a holder, in bytes.
+pub const MAX_VALUE_BYTES: usize = 4096;
+
 /// A lock on one key: at most one valid lease at a time, as far as the engine's
 /// [promises](crate::Promises) go.
 ///
@@ -96,7 +99,8 @@ impl Mutex {
         self.changed(|lock| lock.meters = lock.tenure.class_meters(Some(class)))
     }
 
-    /// What others see beside the holder. Empty unless said.
+    /// What others see beside the holder, at most [`MAX_VALUE_BYTES`]. Empty unless said. A longer one is
+    /// refused when acquiring.
     #[must_use]
     pub fn value(self, value: impl AsRef<[u8]>) -> Mutex {
         self.changed(|lock| lock.value = value.as_ref().into())
@@ -110,7 +114,8 @@ impl Mutex {
     ///
     /// # Cancel safety
     /// Dropping the future gives up the place in the queue. A grant that arrives afterwards is given
-    /// back at once; nothing stays behind.
+    /// back at once; nothing stays behind. A future that is kept, but not polled any more, is no
+    /// dropped one: a grant that arrives for it lasts for its term.
     ///
     /// # Errors
     /// `Invalid` for a key or term that is not allowed, `NotALock` if the key holds something else,
@@ -178,6 +183,11 @@ impl Mutex {
         }
         let core = self.tenure.core();
         let key = self.key.clone()?;
+        if self.value.len() > MAX_VALUE_BYTES {
+            let what =
+                format!("a value has at most {MAX_VALUE_BYTES} bytes, this one has {}", self.value.len());
+            return Err(Error::new(ErrorKind::Invalid, what));
+        }
         let settings = Settings {
             term: check_term(self.term, &core.promises)?,
             renewal: self.renewal,

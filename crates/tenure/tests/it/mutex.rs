@@ -171,6 +171,9 @@ async fn bad_input_is_refused_with_a_clear_message() {
         assert_eq!(error.kind(), ErrorKind::Invalid);
         assert!(!error.may_have_taken_effect());
     }
+    let error = tenure.mutex("k").value("x".repeat(4097)).acquire().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert!(error.to_string().contains("this one has 4097"), "{error}");
     assert_eq!(holders(&memory, "k").await, 0);
     let error = tenure::connect("mongo://user:secret@host").await.unwrap_err();
     assert!(error.to_string().contains("\"mongo:\""), "{error}");

@@ -4,6 +4,8 @@ use std::fmt;
 use std::future::Future;
 use std::time::Duration;
 
+use tracing::Instrument as _;
+
 use crate::client::Tenure;
 use crate::engine::Released;
 use crate::error::{Error, ErrorKind, Result};
@@ -133,7 +135,7 @@ impl Lease {
         let result = async {
             let term = check_term(term, &core.promises)?;
             let ticket = self.turn().ticket().ok_or_else(keeper::lost)?;
-            core.keeper.extend(ticket, term).await
+            core.keeper.extend(ticket, term).instrument(self.span("extend", self.key())).await
         };
         result.await.map_err(|error| self.complete("extend", error))
     }
@@ -154,12 +156,18 @@ impl Lease {
         let key = turn.key().clone();
         count_end(&self.tenure, &turn);
         let was_lost = turn.hold.loss().is_some();
-        let answer = turn.end().await;
+        let span = self.span("release", &key);
+        let answer = turn.end().instrument(span).await;
         let engine = self.tenure.core().promises.engine;
         match answer {
             Ok(_) if was_lost => Ok(Released::WasLost),
             other => other.map_err(|error| error.operation("release").key(&key).engine(engine)),
         }
+    }
+
+    fn span(&self, operation: &'static str, key: &Key) -> tracing::Span {
+        let engine = self.tenure.core().promises.engine;
+        tracing::debug_span!("tenure", operation, key = key.as_str(), engine)
     }
 
     fn complete(&self, operation: &'static str, error: Error) -> Error {

@@ -13,6 +13,7 @@ say() { printf 'test.sh: %s\n' "$*" >&2; }
 needed() {
     command -v cc >/dev/null 2>&1 || echo build-essential
     command -v redis-server >/dev/null 2>&1 || echo redis-server
+    command -v faketime >/dev/null 2>&1 || echo faketime
     [ -e /etc/ssl/certs/ca-certificates.crt ] || echo ca-certificates
 }
 
@@ -47,7 +48,7 @@ find_cargo() {
     command -v cargo >/dev/null 2>&1 && return
     PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
     if ! command -v cargo >/dev/null 2>&1; then
-        say "cargo was not found; Rust is installed from https://rustup.rs"
+        say "cargo was not found; install Rust 1.88 or later first"
         return 1
     fi
 }

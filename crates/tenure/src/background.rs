@@ -12,12 +12,15 @@ use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use tokio::runtime::Handle;
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::oneshot;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::Owner;
 use crate::time::Moment;
+
+/// The threads of a client that works on nobody else's.
+const OWN_THREADS: usize = 2;
 
 /// A clock that never steps back and runs on during suspend.
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
@@ -202,8 +205,11 @@ impl Background {
     /// Waits, blocking, until nothing is pending or `patience` is over. True if nothing is left.
     pub(crate) fn drain_blocking(&self, patience: Duration) -> bool {
         let threads = self.0.threads.lock().unwrap_or_else(PoisonError::into_inner);
-        // In a simulation the work needs the very thread that would wait for it.
-        threads.is_empty() || self.0.pending.wait(patience)
+        // In a simulation, and beside the caller on a runtime of one thread, the work needs the very thread
+        // that would wait for it.
+        let needs_us = threads.len() < OWN_THREADS
+            && Handle::try_current().is_ok_and(|here| here.runtime_flavor() == RuntimeFlavor::CurrentThread);
+        threads.is_empty() || needs_us || self.0.pending.wait(patience)
     }
 
     /// Whether nothing is pending.

@@ -141,7 +141,10 @@ impl Drop for Handle {
         if !self.0.background.drain_blocking(DROP_PATIENCE) {
             tracing::warn!("a release was still under way when the last handle was dropped");
         }
-        drop(self.0.work.close());
+        // Where the runtime of requests is not ours it goes on, and so does what nobody has begun yet.
+        for job in self.0.work.close() {
+            self.0.background.requests().spawn(job);
+        }
         self.0.background.stop();
     }
 }

@@ -1,7 +1,9 @@
 //! A hold: what the keeper keeps and leases refer to.
 
+use std::future::{Future, poll_fn};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -139,17 +141,23 @@ impl Hold {
     }
 
     /// Resolves when it is lost. Never, if it is given back before.
+    ///
+    /// The keeper tells in time, unless the process stands still: then whoever asks first may come before
+    /// the keeper, and finds out by the clock.
     pub(crate) async fn lost(&self) -> LossCause {
-        loop {
-            let told = self.lost.notified();
-            tokio::pin!(told);
-            // Listen first, then look, so that a loss in between is not missed.
-            told.as_mut().enable();
-            if let Some(cause) = self.loss() {
-                return cause;
+        let told = self.lost.notified();
+        tokio::pin!(told);
+        // Listen first, then look, so that a loss in between is not missed.
+        told.as_mut().enable();
+        poll_fn(|cx| {
+            let _ = told.as_mut().poll(cx);
+            match self.loss() {
+                None if self.background.now() >= self.valid_until() => Poll::Ready(LossCause::Expired),
+                None => Poll::Pending,
+                Some(cause) => Poll::Ready(cause),
             }
-            told.await;
-        }
+        })
+        .await
     }
 }
 

@@ -172,6 +172,9 @@ pub(crate) fn dispatch(core: Arc<Core>) -> impl Future<Output = ()> + Send {
                 () = arrived => {}
             }
         }
+        // Nobody is left to wait for it; where the runtime goes on, so does what was begun (R3).
+        running.extend(jobs.drain(..).map(|job| AssertUnwindSafe(job).catch_unwind()));
+        finish_all(&mut running).await;
     }
 }
 

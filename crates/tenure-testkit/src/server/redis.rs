@@ -30,13 +30,22 @@ pub struct RedisOptions {
     pub tls: bool,
     /// Whether writes are appended to a file, without which nothing survives a kill.
     pub append_only: bool,
+    /// Whether it runs by a clock that the test may [step](RedisServer::step_clock).
+    pub own_clock: bool,
     /// Further arguments, such as `--maxmemory 1mb`.
     pub extra: Vec<String>,
 }
 
 impl Default for RedisOptions {
     fn default() -> RedisOptions {
-        RedisOptions { password: None, users: Vec::new(), tls: false, append_only: true, extra: Vec::new() }
+        RedisOptions {
+            password: None,
+            users: Vec::new(),
+            tls: false,
+            append_only: true,
+            own_clock: false,
+            extra: Vec::new(),
+        }
     }
 }
 
@@ -77,6 +86,12 @@ impl RedisServer {
         }
     }
 
+    /// Why no server can have a clock of its own here; `None` if one can.
+    #[must_use]
+    pub fn clock_missing() -> Option<String> {
+        clock_library().is_none().then(|| "libfaketime is not installed (package faketime)".to_owned())
+    }
+
     /// Starts one and waits until it answers.
     ///
     /// # Errors
@@ -89,6 +104,7 @@ impl RedisServer {
         if !options.users.is_empty() {
             std::fs::write(folder.path().join("users.acl"), options.users.join("\n") + "\n")?;
         }
+        std::fs::write(folder.path().join("clock"), "+0")?;
         let mut server = RedisServer { options, port: 0, tls_port: None, process: Mutex::new(None), folder };
         for attempt in 1.. {
             server.port = free_port()?;
@@ -128,6 +144,13 @@ impl RedisServer {
 
     fn command(&self) -> Command {
         let mut command = Command::new(RedisServer::program());
+        if let Some(library) = clock_library().filter(|_| self.options.own_clock) {
+            // The C library's allocator comes before that of the server, which would ask for the time
+            // before the library is ready to tell it.
+            command.env("LD_PRELOAD", format!("{}:libc.so.6", library.display()));
+            command.env("FAKETIME_TIMESTAMP_FILE", self.folder.path().join("clock"));
+            command.env("FAKETIME_NO_CACHE", "1").env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+        }
         let mut set = |name: &str, value: &str| {
             command.arg(format!("--{name}")).arg(value);
         };
@@ -238,6 +261,20 @@ impl RedisServer {
         }
     }
 
+    /// Sets its own clock: so many seconds ahead of the machine's.
+    ///
+    /// # Errors
+    /// If it has no clock of its own.
+    pub fn step_clock(&self, seconds: i64) -> io::Result<()> {
+        if !self.options.own_clock {
+            return Err(io::Error::other("this redis-server runs by the clock of the machine"));
+        }
+        // In one step: the server reads it whenever it looks at the time.
+        let (next, clock) = (self.folder.path().join("clock.next"), self.folder.path().join("clock"));
+        std::fs::write(&next, format!("{seconds:+}"))?;
+        std::fs::rename(next, clock)
+    }
+
     /// Kills it (SIGKILL) and waits until it is gone.
     pub fn kill(&self) {
         *self.lock() = None;
@@ -267,6 +304,12 @@ impl RedisServer {
     fn lock(&self) -> MutexGuard<'_, Option<Process>> {
         self.process.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The library that stands between a program and the clock.
+fn clock_library() -> Option<PathBuf> {
+    let folders = std::fs::read_dir("/usr/lib").ok()?.filter_map(|entry| Some(entry.ok()?.path()));
+    folders.map(|folder| folder.join("faketime/libfaketimeMT.so.1")).find(|library| library.exists())
 }
 
 fn write_certificate(folder: &Path) -> io::Result<()> {

@@ -9,7 +9,8 @@ use super::tools::*;
 
 /// The commands that `docs/engines/redis.md` asks for; a test compares the two.
 pub const DOCUMENTED: &str = "+hello +select +info +subscribe +ping +evalsha +eval +time +type +get +set +del +incr \
-    +exists +pexpire +pttl +publish +zadd +zrem +zpopmin +zrange +zrank +zscore +zcard +hset +hget +hdel +scan +getrange";
+    +exists +pexpire +pttl +publish +zadd +zrem +zrange +zrank +zscore +zcard +zpopmin +hset +hget \
+    +hdel +scan +getrange";
 
 /// Names and channels that go with them, for the keys of the suite.
 const NAMES: &str = "~suite-* ~tenure:* &tenure:*";

@@ -51,6 +51,22 @@ async fn a_cut_line_is_made_anew(h) needs [Faults] {
     nothing_is_left(h).await;
 }
 
+/// A server that is far away: a cut line is made anew, also where that takes many round trips, and
+/// the lease is kept.
+async fn a_cut_line_to_a_distant_server_does_not_cost_the_lease(h) needs [Faults] {
+    let (tenure, key) = (h.tenure().await, key("distant"));
+    let lease = tenure.mutex(&key).ttl(Duration::from_secs(6)).acquire().await.expect("acquired");
+    line(h).delay(Direction::Request, Duration::from_millis(100));
+    line(h).delay(Direction::Reply, Duration::from_millis(100));
+    line(h).cut();
+    tokio::time::sleep(Duration::from_secs(8)).await;
+    assert!(lease.is_held());
+    assert_eq!(h.truth(&key).await, [lease.owner().to_string()]);
+    line(h).heal();
+    let _ = lease.release().await;
+    nothing_is_left(h).await;
+}
+
 /// A line that is half-open under a lease: a lease with a long term is kept over another line, the
 /// loss of one with a short term is told in time.
 async fn a_half_open_line_under_a_lease(h) needs [Faults] {

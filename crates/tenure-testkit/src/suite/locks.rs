@@ -118,9 +118,10 @@ async fn r5_bad_terms_are_refused_before_any_request(h) {
             assert_eq!(error.kind(), ErrorKind::Invalid, "{bad:?}: {error}");
             assert!(!error.may_have_taken_effect(), "{bad:?}: {error}");
             let text = error.to_string();
+            // A long one is told in days.
             let days = format!("{} days", longest.as_secs() / 86_400);
-            let named = text.contains(&format!("{longest:?}")) || text.contains(&days);
-            assert!(named && text.contains(&format!("{shortest:?}")), "{bad:?}: no bounds in {text}");
+            let told = text.contains(&format!("{longest:?}")) || text.contains(&days);
+            assert!(told && text.contains(&format!("{shortest:?}")), "{bad:?}: no bounds in {text}");
         }
     }
     assert_eq!(sent(), before, "something was sent");

@@ -170,3 +170,55 @@ fn beside_the_caller_a_hold_ends_with_its_term_when_the_runtime_ends() {
     let view = look.block_on(memory.look(&Key::new("k").unwrap())).unwrap();
     assert!(view.holders.is_empty(), "no longer renewed: {view:?}");
 }
+
+/// A clock that a test sets on, as if the process had stood still.
+#[derive(Debug, Default)]
+struct Jumping(std::sync::atomic::AtomicU64);
+
+impl tenure::Clock for Jumping {
+    fn now(&self) -> tenure::Moment {
+        tenure::Moment::from_nanos(self.0.load(std::sync::atomic::Ordering::Relaxed))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_standstill_no_work_begins_under_a_lease_that_is_over() {
+    let clock = std::sync::Arc::new(Jumping::default());
+    let background = tenure::Background::on_this_runtime_with(1, clock.clone());
+    let memory = tenure::engine::memory::Memory::new(&background);
+    let tenure = tenure::Tenure::with_background(std::sync::Arc::new(memory), background);
+    let lease = tenure.mutex("a").ttl(ms(900)).acquire().await.unwrap();
+    assert_eq!(lease.run(async { 1 }).await.unwrap(), 1);
+    // The keeper stood still, too, and has not been here since.
+    clock.0.fetch_add(1_000_000_000, std::sync::atomic::Ordering::Relaxed);
+    assert!(!lease.is_held());
+    let mut worked = false;
+    let error = lease.run(async { worked = true }).await.unwrap_err();
+    assert!(error.is_lost() && !worked, "{error}");
+    assert_eq!(lease.lost().await, tenure::LossCause::Expired);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_last_handle_began_is_carried_out() {
+    let (tenure, other) = client();
+    let lease = tenure.mutex("a").ttl(ms(900)).acquire().await.unwrap();
+    drop(tenure);
+    drop(lease);
+    settle().await;
+    assert_eq!(holders(&other, "a").await, 0);
+}
+
+#[tokio::test]
+async fn beside_the_caller_dropping_the_last_handle_does_not_block_what_it_waits_for() {
+    let background = tenure::Background::beside_the_caller().unwrap();
+    let memory = tenure::engine::memory::Memory::new(&background);
+    let other = memory.client(&background);
+    let tenure = tenure::Tenure::with_background(std::sync::Arc::new(memory), background);
+    let lease = tenure.mutex("a").acquire().await.unwrap();
+    drop(tenure);
+    let began = std::time::Instant::now();
+    drop(lease);
+    assert!(began.elapsed() < ms(300), "blocked for {:?}", began.elapsed());
+    tokio::time::sleep(ms(20)).await;
+    assert_eq!(holders(&other, "a").await, 0);
+}

@@ -376,20 +376,25 @@ impl Actor {
     /// Makes a new line once one is needed; `None` when none will be any more.
     async fn reconnect(&mut self) -> Option<Established> {
         let mut pause = FIRST_PAUSE;
+        // A dead path is given up early, and another tried; a distant server gets the time it takes.
+        let mut within = self.options.limit;
         loop {
             while self.waiting.is_empty() && (self.closed || self.mailboxes() == 0) {
                 let request = self.requests.recv().await?;
                 self.take_in(request);
                 pause = FIRST_PAUSE;
             }
-            match self.attempt().await {
+            match self.attempt(within).await {
                 Ok(established) => {
                     if let Some(subscriber) = &self.subscriber {
                         subscriber.pushes.ask_all();
                     }
                     return Some(established);
                 }
-                Err(error) if error.kind() == ErrorKind::Unavailable => self.trouble = Some(error),
+                Err(error) if error.kind() == ErrorKind::Unavailable => {
+                    self.trouble = Some(error);
+                    within = (within * 2).min(self.options.connect_limit);
+                }
                 // A wrong password does not become right by waiting.
                 Err(error) => {
                     self.take_in_all();
@@ -409,10 +414,10 @@ impl Actor {
         }
     }
 
-    async fn attempt(&mut self) -> Result<Established> {
+    async fn attempt(&mut self, within: Duration) -> Result<Established> {
         let options = self.options.clone();
         let channel = self.subscriber.as_ref().map(|subscriber| subscriber.channel.clone());
-        let mut connecting = std::pin::pin!(establish(&options, channel.as_deref()));
+        let mut connecting = std::pin::pin!(establish(&options, channel.as_deref(), within));
         loop {
             tokio::select! {
                 biased;

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
@@ -67,15 +68,19 @@ pub(super) struct Established {
     pub(super) early: Vec<Value>,
 }
 
-/// Connects within the time limit, logs in, subscribes to `channel` if there is one, checks rights.
-pub(super) async fn establish(options: &Options, channel: Option<&[u8]>) -> Result<Established> {
+/// Connects `within` that time, logs in, subscribes to `channel` if there is one, checks rights.
+pub(super) async fn establish(
+    options: &Options,
+    channel: Option<&[u8]>,
+    within: Duration,
+) -> Result<Established> {
     let late = || {
-        let what = format!("{}:{} did not answer within {:?}", options.host, options.port, options.limit);
+        let what = format!("{}:{} did not answer within {within:?}", options.host, options.port);
         let wrong =
             if options.tls.is_some() { "that this is a TLS port" } else { "that this is not a TLS port" };
         Error::new(ErrorKind::Unavailable, what).advice(format!("check host and port, and {wrong}"))
     };
-    let result = tokio::time::timeout(options.limit, async {
+    let result = tokio::time::timeout(within, async {
         let link = open_line(options).await?;
         Dialog { link, early: Vec::new() }.run(options, channel).await
     });

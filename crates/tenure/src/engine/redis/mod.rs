@@ -144,7 +144,7 @@ async fn establish_on(
     let connecting = runtime.spawn(async move {
         let over = tokio::time::Instant::now() + options.limit;
         loop {
-            match link::establish(&options, channel.as_deref()).await {
+            match link::establish(&options, channel.as_deref(), options.connect_limit).await {
                 Err(error) if error.to_string().contains("LOADING") && tokio::time::Instant::now() < over => {
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }

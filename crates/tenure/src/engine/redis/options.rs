@@ -49,6 +49,8 @@ pub struct Options {
     pub(super) credentials: Ask,
     pub(super) prefix: String,
     pub(super) limit: Duration,
+    /// How long a connect may take at most: many round trips to a server that may be far away.
+    pub(super) connect_limit: Duration,
     pub(super) longest_term: Duration,
 }
 
@@ -92,6 +94,7 @@ impl Options {
             credentials: Arc::new(move || credentials.clone()),
             prefix: String::new(),
             limit: DEFAULT_REQUEST_LIMIT,
+            connect_limit: DEFAULT_REQUEST_LIMIT,
             longest_term: LONGEST_TERM,
         };
         let mut ca = None;
@@ -144,6 +147,7 @@ impl Options {
     /// How long a request, or a connect, may take: two seconds unless said. At least 10 ms.
     pub fn request_limit(mut self, limit: Duration) -> Options {
         self.limit = limit.clamp(Duration::from_millis(10), Duration::from_secs(3600));
+        self.connect_limit = self.limit;
         self
     }
 

@@ -1,4 +1,4 @@
-//! Bytes on their way to the line.
+//! What is on its way to a line.
 
 use std::task::{Context, Poll};
 
@@ -6,6 +6,7 @@ use super::link::Link;
 
 /// Bytes that may wait for a line that takes no more. What is beyond stays unsent, and is told so.
 pub(super) const MOST_UNSENT: usize = 1 << 20;
+
 /// Bytes on their way to the line.
 #[derive(Default)]
 pub(super) struct Outgoing {

@@ -279,6 +279,8 @@ async fn r2_nothing_is_sent_for_what_was_given_back(h) needs [Faults] {
             within(SOON, "the loss", lease.lost()).await;
         }
     }
+    // What was lost is given back once more after the time limits of its requests (R3).
+    tokio::time::sleep(Duration::from_secs(4)).await;
     settle().await;
     let before = line.requests();
     tokio::time::sleep(h.ttl() * 3).await;
@@ -288,14 +290,22 @@ async fn r2_nothing_is_sent_for_what_was_given_back(h) needs [Faults] {
 /// Giving back while renewals run at full speed: never a loss, and nothing is brought back.
 async fn r2_releases_race_with_renewals(h) {
     let (tenure, key) = (h.tenure().await, key("race"));
-    let lock = tenure.mutex(&key).ttl(tenure.promises().shortest_term);
+    let term = tenure.promises().shortest_term;
+    let (lock, mut in_time) = (tenure.mutex(&key).ttl(term), 0);
     for round in 0..60 {
         let lease = lock.acquire().await.expect("acquired");
+        let held_from = Moment::now();
         // A third of the term: just when a renewal is sent.
-        tokio::time::sleep(tenure.promises().shortest_term / 3 - Duration::from_millis(3) + Duration::from_micros(100) * round).await;
-        assert_eq!(lease.release().await.expect("an answer"), Released::Released, "round {round}");
+        tokio::time::sleep(term / 3 - Duration::from_millis(3) + Duration::from_micros(100) * round).await;
+        let released = lease.release().await.expect("an answer");
+        // On a machine that stood still in between, the lease may be lost by right.
+        if Moment::now().since(held_from) < term * 2 / 3 {
+            assert_eq!(released, Released::Released, "round {round}");
+            in_time += 1;
+        }
         is_free(h, &key).await;
     }
+    assert!(in_time > 10, "this machine is too slow for a term of {term:?}: {in_time} rounds were in time");
     nothing_is_left(h).await;
 }
 

@@ -6,7 +6,7 @@
 
 use std::fmt;
 use std::future::Future;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -244,6 +244,8 @@ fn start_thread(name: &str) -> Result<(Handle, oneshot::Sender<()>)> {
 #[derive(Default)]
 struct Pending {
     count: AtomicUsize,
+    /// Whether somebody waits: else the end of work, which is often, costs no system call.
+    awaited: AtomicBool,
     waiting: Mutex<()>,
     changed: Condvar,
 }
@@ -253,10 +255,12 @@ pub(crate) struct Owed(Background);
 
 impl Pending {
     fn count(&self) -> usize {
-        self.count.load(Ordering::Acquire)
+        self.count.load(Ordering::SeqCst)
     }
 
     fn wait(&self, patience: Duration) -> bool {
+        // Said before it looks at the count; who counts down looks at this afterwards.
+        self.awaited.store(true, Ordering::SeqCst);
         let guard = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         let result = self.changed.wait_timeout_while(guard, patience, |()| self.count() > 0);
         result.map(|(_, timeout)| !timeout.timed_out()).unwrap_or(false)
@@ -266,7 +270,7 @@ impl Pending {
 impl Drop for Owed {
     fn drop(&mut self) {
         let pending = &self.0.0.pending;
-        if pending.count.fetch_sub(1, Ordering::AcqRel) == 1 {
+        if pending.count.fetch_sub(1, Ordering::SeqCst) == 1 && pending.awaited.load(Ordering::SeqCst) {
             let _guard = pending.waiting.lock().unwrap_or_else(PoisonError::into_inner);
             pending.changed.notify_all();
         }

@@ -248,6 +248,24 @@ async fn r6_tokens_grow_across_eviction_of_the_counter(h) needs [Redis] {
     nothing_is_left(h).await;
 }
 
+/// A server that is short of memory evicts everything under a holder: told as a loss, tokens go on growing.
+async fn r6_eviction_under_a_holder_is_a_loss(h) needs [Redis] {
+    let (redis, tenure, key) = (redis(h), h.tenure().await, key("short-of-memory"));
+    let lease = tenure.mutex(&key).ttl(Duration::from_millis(900)).acquire().await.expect("acquired");
+    redis.command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-random"]);
+    redis.command(&["CONFIG", "SET", "maxmemory", "1"]);
+    eventually(SOON, "the eviction of everything", 0, || async { redis.all_keys().len() }).await;
+    redis.command(&["CONFIG", "SET", "maxmemory", "0"]);
+    redis.command(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
+    within(SOON, "the loss", lease.lost()).await;
+    let next = within(SOON, "the lock", tenure.mutex(&key).ttl(LONG).acquire()).await.expect("acquired");
+    assert!(next.token() > lease.token(), "{} after {}", next.token(), lease.token());
+    assert_eq!(lease.release().await.expect("an answer"), Released::WasLost);
+    assert!(next.is_held(), "the late release touched it");
+    next.release().await.expect("released");
+    nothing_is_left(h).await;
+}
+
 /// Counters that an operator set back, or far ahead, do no harm.
 async fn r6_tokens_grow_across_a_counter_set_back(h) needs [Redis] {
     let (redis, tenure, key) = (redis(h), h.tenure().await, key("set-back"));

@@ -171,21 +171,17 @@ impl Background {
 
     /// Runs work to its end, whatever becomes of the caller. The last handle waits a moment for it.
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
-        self.spawn_owed(self.owe(), work);
-    }
-
-    /// Notes that work is owed, from before it is spawned until it ends.
-    pub(crate) fn owe(&self) -> Owed {
-        self.0.pending.count.fetch_add(1, Ordering::Relaxed);
-        Owed(self.clone())
-    }
-
-    /// Runs work that was noted before.
-    pub(crate) fn spawn_owed(&self, owed: Owed, work: impl Future<Output = ()> + Send + 'static) {
+        let owed = self.owe();
         self.0.requests.spawn(async move {
             work.await;
             drop(owed);
         });
+    }
+
+    /// Notes that work is owed, from before it is begun until it ends.
+    pub(crate) fn owe(&self) -> Owed {
+        self.0.pending.count.fetch_add(1, Ordering::SeqCst);
+        Owed(self.clone())
     }
 
     /// Sleeps until a moment of the client's clock. Call it on the client's runtimes only.

@@ -47,6 +47,19 @@ pub async fn connect(url: impl AsRef<str>) -> Result<Tenure> {
     connect_on(url, Background::threads).await.map_err(|error| error.operation("connect"))
 }
 
+/// As [`connect`], with requests on the tokio runtime it is called in: faster on a current-thread runtime,
+/// at a price that [`Background::beside_the_caller`] tells.
+///
+/// # Errors
+/// As [`connect`]; `Internal` outside a tokio runtime.
+///
+/// # Cancel safety
+/// As [`connect`].
+pub async fn connect_beside(url: impl AsRef<str>) -> Result<Tenure> {
+    let connecting = connect_on(url.as_ref(), Background::beside_the_caller);
+    connecting.await.map_err(|error| error.operation("connect"))
+}
+
 async fn connect_on(url: &str, background: fn() -> Result<Background>) -> Result<Tenure> {
     let ttl = ttl_of(url)?;
     let background = background()?;
@@ -67,16 +80,6 @@ fn ttl_of(url: &str) -> Result<Option<Duration>> {
     let query = url.split('#').next().and_then(|url| url.split_once('?')).map_or("", |(_, query)| query);
     let ttl = query.split('&').filter_map(|part| part.strip_prefix("ttl=")).next_back();
     ttl.map(|text| read_span("ttl", text)).transpose()
-}
-
-/// As [`connect`], with requests on the tokio runtime it is called in: faster on a current-thread runtime,
-/// at a price that [`Background::beside_the_caller`] tells.
-///
-/// # Errors
-/// As [`connect`].
-pub async fn connect_beside(url: impl AsRef<str>) -> Result<Tenure> {
-    let connecting = connect_on(url.as_ref(), Background::beside_the_caller);
-    connecting.await.map_err(|error| error.operation("connect"))
 }
 
 async fn open(url: &str, background: &Background) -> Result<Arc<dyn Engine>> {

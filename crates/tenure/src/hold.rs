@@ -143,7 +143,8 @@ impl Hold {
     /// Resolves when it is lost. Never, if it is given back before.
     ///
     /// The keeper tells in time, unless the process stands still: then whoever asks first may come before
-    /// the keeper, and finds out by the clock.
+    /// the keeper, and finds out by the clock. What was told stays so: an answer that comes late does not
+    /// bring the lease back.
     pub(crate) async fn lost(&self) -> LossCause {
         let told = self.lost.notified();
         tokio::pin!(told);
@@ -151,11 +152,10 @@ impl Hold {
         told.as_mut().enable();
         poll_fn(|cx| {
             let _ = told.as_mut().poll(cx);
-            match self.loss() {
-                None if self.background.now() >= self.valid_until() => Poll::Ready(LossCause::Expired),
-                None => Poll::Pending,
-                Some(cause) => Poll::Ready(cause),
+            if self.background.now() >= self.valid_until() {
+                self.lose(LossCause::Expired);
             }
+            self.loss().map_or(Poll::Pending, Poll::Ready)
         })
         .await
     }
@@ -168,4 +168,34 @@ fn validity(since: Moment, granted: Duration) -> Moment {
 /// How long before the end of its validity a holder is told: 1 % of the term and 5 ms, at most 250 ms.
 fn notice(term: Duration) -> Duration {
     (term / 100 + Duration::from_millis(5)).min(Duration::from_millis(250))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Mode;
+    use crate::key::{Key, Owner};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_late_answer_does_not_bring_back_a_lease_that_was_told_lost() {
+        let background = Background::on_this_runtime(1);
+        let term = Duration::from_millis(900);
+        let stake = Stake {
+            key: Key::new("k").unwrap(),
+            owner: Owner::from_id(1),
+            mode: Mode::Exclusive,
+            term,
+            raw: None,
+        };
+        let meters = Arc::new(ClassMeters::new("memory", "default"));
+        let settings = Arc::new(Settings { term, renewal: true, value: Arc::default(), meters });
+        let hold = Hold::new(stake, 1, settings, background.clone(), background.now(), term);
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let sent = background.now();
+        tokio::time::sleep(Duration::from_millis(700)).await;
+        assert_eq!(hold.lost().await, LossCause::Expired);
+        hold.prolong(sent, term);
+        assert!(!hold.is_held());
+        assert_eq!(hold.loss(), Some(LossCause::Expired));
+    }
 }

@@ -319,7 +319,9 @@ impl Agenda {
             Duty::Hold { hold, on_loss } => {
                 let stake = hold.stake();
                 tracing::warn!(key = %stake.key, owner = %stake.owner, ?cause, "lease lost");
-                hold.lose(cause).then_some(on_loss)
+                // Its holder may have found out by the clock before: the line has not, so it is told in any case.
+                hold.lose(cause);
+                Some(on_loss)
             }
             Duty::Place { .. } => None,
         }

@@ -187,7 +187,10 @@ async fn after_a_standstill_no_work_begins_under_a_lease_that_is_over() {
     let background = tenure::Background::on_this_runtime_with(1, clock.clone());
     let memory = tenure::engine::memory::Memory::new(&background);
     let tenure = tenure::Tenure::with_background(std::sync::Arc::new(memory), background);
-    let lease = tenure.mutex("a").ttl(ms(900)).acquire().await.unwrap();
+    let lock = tenure.mutex("a").ttl(ms(900));
+    let lease = lock.acquire().await.unwrap();
+    let waiting = tokio::spawn(async move { lock.acquire_within(ms(3000)).await });
+    settle().await;
     assert_eq!(lease.run(async { 1 }).await.unwrap(), 1);
     // The keeper stood still, too, and has not been here since.
     clock.0.fetch_add(1_000_000_000, std::sync::atomic::Ordering::Relaxed);
@@ -196,6 +199,9 @@ async fn after_a_standstill_no_work_begins_under_a_lease_that_is_over() {
     let error = lease.run(async { worked = true }).await.unwrap_err();
     assert!(error.is_lost() && !worked, "{error}");
     assert_eq!(lease.lost().await, tenure::LossCause::Expired);
+    // Told by the clock: the others who wait here need not wait for the one who lost it.
+    let next = waiting.await.unwrap().expect("claimed anew");
+    assert!(next.token() > lease.token());
 }
 
 #[tokio::test(start_paused = true)]

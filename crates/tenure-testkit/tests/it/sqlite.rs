@@ -76,7 +76,8 @@ async fn a_killed_holder_is_followed_at_once() {
         assert!(lock.try_acquire().await.unwrap().is_none(), "it is held");
         let next = match waits {
             true => {
-                let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
+                let waits = lock.clone();
+                let waiting = tokio::spawn(async move { waits.acquire().await.unwrap() });
                 let key = Key::new(KEY).unwrap();
                 until("the place", SOON, async || {
                     tenure.engine().look(&key).await.unwrap().waiters.len() == 1
@@ -96,6 +97,7 @@ async fn a_killed_holder_is_followed_at_once() {
         let before: u64 = std::fs::read_to_string(marks.path().join("held")).unwrap().parse().unwrap();
         assert!(next.token().get() > before, "{} after {before}", next.token());
         next.release().await.unwrap();
+        drop(lock);
         tenure.close().await.unwrap();
         assert_eq!(file.files(), ["locks.sqlite"]);
     }
@@ -287,5 +289,6 @@ async fn symbolic_links_lead_to_the_same_store() {
     let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
     until("the place", SOON, async || one.engine().look(lease.key()).await.unwrap().waiters.len() == 1).await;
     lease.release().await.unwrap();
-    tokio::time::timeout(SOON, waiting).await.expect("told").unwrap();
+    let next = tokio::time::timeout(SOON, waiting).await.expect("told").unwrap();
+    next.release().await.unwrap();
 }

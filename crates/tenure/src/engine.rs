@@ -227,6 +227,9 @@ pub struct View {
     pub waiters: Vec<Owner>,
     /// The record beside it, and how long ago it was stored by the store's clock.
     pub note: Option<(Record, Duration)>,
+    /// Every name under which the store keeps something of this key, the hold itself first, whether or
+    /// not there is anything now (R9).
+    pub physical: Vec<String>,
     /// Resolves when looking again may be worthwhile.
     pub wake: Wake,
 }

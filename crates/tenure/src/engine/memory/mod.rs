@@ -164,6 +164,7 @@ impl Engine for Memory {
                 holders: holders(entry, now),
                 waiters: entry.queue.iter().map(|place| place.owner).collect(),
                 note: entry.note.as_ref().map(|(record, stored)| (record.clone(), now.since(*stored))),
+                physical: vec![key.as_str().to_owned()],
                 wake,
             })
         })

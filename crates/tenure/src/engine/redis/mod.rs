@@ -437,16 +437,16 @@ impl Engine for Redis {
     async fn look(&self, key: &Key) -> Result<View> {
         let look = async {
             let names = Names::new(&self.prefix, key)?;
-            seen(&self.commands.ask_one(calls::look(names)).await?)
+            Ok((seen(&self.commands.ask_one(calls::look(names)).await?)?, names.all()))
         };
-        let (holder, waiters, note) = look.await.map_err(about("look", key))?;
+        let ((holder, waiters, note), physical) = look.await.map_err(about("look", key))?;
         let runtime = self.background.requests().clone();
         let wake = Wake::new(async move {
             // The caller's runtime may have no timer; an error means that the client was closed.
             let _ = runtime.spawn(async { tokio::time::sleep(LOOK_AGAIN).await }).await;
             Woken::Ask
         });
-        Ok(View { holders: holder.into_iter().collect(), waiters, note, wake })
+        Ok(View { holders: holder.into_iter().collect(), waiters, note, physical, wake })
     }
 
     async fn list(&self, starts_with: &str, after: Option<Cursor>) -> Result<Page> {

@@ -20,6 +20,25 @@ pub mod memory;
 #[cfg(feature = "redis")]
 pub mod redis;
 
+/// An engine that this build knows.
+#[derive(Clone, Debug)]
+pub struct Known {
+    /// How its URLs are written.
+    pub urls: &'static [&'static str],
+    /// What it promises unless its URL or its server says less.
+    pub promises: Promises,
+}
+
+/// The engines of this build, without a connection to any.
+#[must_use]
+pub fn known() -> Vec<Known> {
+    vec![
+        Known { urls: memory::URLS, promises: memory::promises() },
+        #[cfg(feature = "redis")]
+        Known { urls: redis::URLS, promises: redis::promises() },
+    ]
+}
+
 /// A store that decides who holds a key.
 ///
 /// Every request has a time limit of the engine's own, and ends with an error that says whether it

@@ -125,6 +125,16 @@ async fn a_listing_ends_at_its_limit(h) {
     nothing_is_left(h).await;
 }
 
+/// The list of engines tells what a client of this one promises.
+async fn r11_the_list_of_engines_tells_its_promises(h) {
+    let promises = h.engine().await.promises();
+    let known = tenure::engine::known();
+    let known = known.iter().find(|known| known.promises.engine == promises.engine).expect("it is listed");
+    assert!(!known.urls.is_empty());
+    assert!(promises.longest_term <= known.promises.longest_term);
+    assert_eq!(tenure::Promises { longest_term: known.promises.longest_term, ..promises }, known.promises);
+}
+
 /// What goes wrong names operation, key and engine; a closed client asks nobody.
 async fn r12_operators_errors_say_what_was_asked(h) {
     let (tenure, key) = (h.tenure().await, key("errors"));

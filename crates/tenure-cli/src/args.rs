@@ -2,8 +2,13 @@
 
 use clap::{Parser, Subcommand};
 
+use crate::engines::{self, Engines};
 use crate::exit;
+use crate::hold::{self, Hold};
+use crate::manual::{self, Completions, Man};
+use crate::release::{self, Release};
 use crate::run::Run;
+use crate::who::{self, Who};
 
 /// Holds a lock in a distributed system while a command runs.
 #[derive(Parser)]
@@ -21,6 +26,30 @@ pub(crate) enum Command {
     /// its environment. If the lock is lost, the command is ended.
     #[command(after_help = exit::HELP)]
     Run(Run),
+
+    /// Hold a lock for a program that reads lines of JSON, until standard input ends.
+    #[command(after_help = hold::HELP)]
+    Hold(Hold),
+
+    /// Show who holds what.
+    #[command(after_help = who::HELP)]
+    Who(Who),
+
+    /// Take a lock from its holder, who may still be at work.
+    #[command(after_help = release::HELP)]
+    Release(Release),
+
+    /// List the engines of this build and what each promises.
+    #[command(after_help = engines::HELP)]
+    Engines(Engines),
+
+    /// Write the completions of a shell to standard output.
+    #[command(after_help = manual::HELP)]
+    Completions(Completions),
+
+    /// Write the manual pages.
+    #[command(hide = true)]
+    Man(Man),
 }
 
 #[cfg(test)]

@@ -1,18 +1,19 @@
 //! `tenure run`: a command under a lock.
 
+use std::ffi::OsString;
 use std::io;
 use std::process::ExitStatus;
 use std::time::Duration;
 
+use clap::Args;
 use tenure::{Key, Lease, LossCause, Moment, Mutex, Released, Tenure};
 use tokio::time;
 
-use crate::args::Run;
 use crate::child::Child;
-use crate::engine_url::{EngineUrl, Source};
+use crate::engine_url::{EngineArgs, Source};
 use crate::exit::Exit;
-use crate::say;
 use crate::signals::Signals;
+use crate::{duration, say};
 
 /// How long a command that lost its lock may take to end after it was asked to, unless validity
 /// ends before that.
@@ -24,10 +25,43 @@ const GOODBYE: Duration = Duration::from_secs(2);
 /// How often it is looked whether a lease has its full term.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
+/// `tenure run`.
+#[derive(Args)]
+pub(crate) struct Run {
+    #[command(flatten)]
+    pub(crate) engine: EngineArgs,
+
+    /// How long the lock lasts unless renewed; it is renewed as long as the command runs. Unless
+    /// said: the ttl of the URL, or 30s.
+    #[arg(long, value_name = "DURATION", value_parser = duration::above_zero, allow_hyphen_values = true)]
+    pub(crate) ttl: Option<Duration>,
+
+    /// Wait at most so long for the lock; 0 tries once. Waits for ever unless said.
+    #[arg(long, value_name = "DURATION", conflicts_with = "no_wait", value_parser = duration::any,
+          allow_hyphen_values = true)]
+    pub(crate) wait: Option<Duration>,
+
+    /// Try once and do not wait.
+    #[arg(long)]
+    pub(crate) no_wait: bool,
+
+    /// Say on standard error which engine is used and when the lock is granted and released.
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+
+    /// The name of the lock: 1 to 1,024 bytes of UTF-8.
+    #[arg(value_name = "KEY")]
+    pub(crate) key: String,
+
+    /// The command and its arguments, after `--`.
+    #[arg(value_name = "COMMAND", last = true, required = true)]
+    pub(crate) command: Vec<OsString>,
+}
+
 /// Runs it, and says how `tenure` should end.
 pub(crate) async fn run(args: Run) -> Exit {
     let chosen = Key::new(&args.key).map_err(|error| error.to_string());
-    let url = match chosen.and_then(|_| EngineUrl::choose(args.engine.clone())) {
+    let url = match chosen.and_then(|_| args.engine.choose()) {
         Ok(url) => url,
         Err(what) => return not_run(Exit::Usage, &what),
     };
@@ -105,7 +139,7 @@ async fn acquire(args: &Run, mutex: &Mutex) -> tenure::Result<Option<Lease>> {
 /// Waits until the lease has its full term, less a fifth for the way to the engine and clocks, or has
 /// been prolonged. A grant that was handed over starts with a short one, which the keeper prolongs at
 /// once. Ends with the cause if it is lost before that.
-async fn full_term(lease: &Lease, term: Duration) -> Result<(), LossCause> {
+pub(crate) async fn full_term(lease: &Lease, term: Duration) -> Result<(), LossCause> {
     let at_first = lease.valid_until();
     while lease.remaining() < term - term / 5 && lease.valid_until() == at_first {
         tokio::select! {

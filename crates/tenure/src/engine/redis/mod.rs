@@ -364,28 +364,36 @@ fn number(reply: &Value) -> Result<u64> {
     }
 }
 
+/// How its URLs are written.
+pub(super) const URLS: &[&str] = &["redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]", "rediss://… (over TLS)"];
+
+/// What it promises, unless `max_ttl` makes the longest term shorter.
+pub(super) fn promises() -> Promises {
+    Promises {
+        engine: ENGINE,
+        shared: false,
+        permits: false,
+        fifo: true,
+        wakes: Wakes::Push,
+        notes: true,
+        token: "one counter per server and prefix, never below the server's clock in microseconds. Tokens grow as \
+                long as the server's clock does not step back across a loss of the counter, a promoted or \
+                restored server's clock is at most 10 s behind the one before, no proxy fails over behind an \
+                open connection, and nobody sets the counter back in a running server: restart it after \
+                restoring keys into it",
+        exclusion: "a server clock that steps forward; a restart that lost the last writes (no persistence, or \
+                    appendfsync other than always); a fail-over to a replica that had not received them; \
+                    eviction, FLUSHALL or DEL of a held key by somebody else",
+        shortest_term: options::SHORTEST_TERM,
+        longest_term: options::LONGEST_TERM,
+        longest_queue: LONGEST_QUEUE,
+    }
+}
+
 #[async_trait]
 impl Engine for Redis {
     fn promises(&self) -> Promises {
-        Promises {
-            engine: ENGINE,
-            shared: false,
-            permits: false,
-            fifo: true,
-            wakes: Wakes::Push,
-            notes: true,
-            token: "one counter per server and prefix, never below the server's clock in microseconds. Tokens grow as \
-                    long as the server's clock does not step back across a loss of the counter, a promoted or \
-                    restored server's clock is at most 10 s behind the one before, no proxy fails over behind an \
-                    open connection, and nobody sets the counter back in a running server: restart it after \
-                    restoring keys into it",
-            exclusion: "a server clock that steps forward; a restart that lost the last writes (no persistence, or \
-                        appendfsync other than always); a fail-over to a replica that had not received them; \
-                        eviction, FLUSHALL or DEL of a held key by somebody else",
-            shortest_term: options::SHORTEST_TERM,
-            longest_term: self.longest_term,
-            longest_queue: LONGEST_QUEUE,
-        }
+        Promises { longest_term: self.longest_term, ..promises() }
     }
 
     async fn claim(&self, claim: &Claim) -> Result<Answer> {
@@ -443,16 +451,16 @@ impl Engine for Redis {
     async fn look(&self, key: &Key) -> Result<View> {
         let look = async {
             let names = Names::new(&self.prefix, key)?;
-            seen(&self.commands.ask_one(calls::look(names)).await?)
+            Ok((seen(&self.commands.ask_one(calls::look(names)).await?)?, names.all()))
         };
-        let (holder, waiters, note) = look.await.map_err(about("look", key))?;
+        let ((holder, waiters, note), physical) = look.await.map_err(about("look", key))?;
         let runtime = self.background.requests().clone();
         let wake = Wake::new(async move {
             // The caller's runtime may have no timer; an error means that the client was closed.
             let _ = runtime.spawn(async { tokio::time::sleep(LOOK_AGAIN).await }).await;
             Woken::Ask
         });
-        Ok(View { holders: holder.into_iter().collect(), waiters, note, wake })
+        Ok(View { holders: holder.into_iter().collect(), waiters, note, physical, wake })
     }
 
     async fn list(&self, starts_with: &str, after: Option<Cursor>) -> Result<Page> {

@@ -9,12 +9,12 @@ use crate::args::{Cli, Command};
 use crate::exit::Exit;
 
 mod args;
-mod child;
 mod columns;
 mod duration;
 mod engine_url;
 mod engines;
 mod exit;
+mod guard;
 mod hold;
 mod host;
 mod json;
@@ -28,6 +28,11 @@ mod streams;
 mod who;
 
 fn main() -> ExitCode {
+    // The guard is this program, too. It has neither runtime nor threads.
+    let mut words = std::env::args_os().skip(1);
+    if words.next().is_some_and(|word| word == guard::WORD) {
+        return guard::main(&words.skip(1).collect::<Vec<_>>()).into();
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::bench::BenchArgs;
 use crate::{duration, exit};
 
 /// Holds a lock in a distributed system while a command runs.
@@ -23,6 +24,12 @@ pub(crate) enum Command {
     /// its environment. If the lock is lost, the command is ended.
     #[command(after_help = exit::HELP)]
     Run(Run),
+
+    /// Measure what locks cost on an engine, beside the raw limits of its server.
+    ///
+    /// It uses names of its own, tenure-bench:..., and removes them at the end. A server that others use
+    /// is loaded to its limit meanwhile.
+    Bench(BenchArgs),
 }
 
 /// `tenure run`.
@@ -76,7 +83,7 @@ mod tests {
     #[test]
     fn options_of_the_command_are_its_own() {
         let line = ["tenure", "run", "-v", "--ttl", "5s", "k", "--", "sh", "-c", "--wait", "-v"];
-        let Command::Run(run) = Cli::try_parse_from(line).unwrap().command;
+        let Command::Run(run) = Cli::try_parse_from(line).unwrap().command else { panic!("no run") };
         assert_eq!(
             (run.key.as_str(), run.ttl, run.wait, run.verbose),
             ("k", Some(Duration::from_secs(5)), None, true)

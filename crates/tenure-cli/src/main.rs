@@ -9,6 +9,7 @@ use crate::args::{Cli, Command};
 use crate::exit::Exit;
 
 mod args;
+mod bench;
 mod child;
 mod duration;
 mod engine_url;
@@ -37,5 +38,6 @@ fn carry_out(cli: Cli) -> Exit {
     };
     match cli.command {
         Command::Run(run) => runtime.block_on(run::run(run)),
+        Command::Bench(bench) => bench::run(bench),
     }
 }

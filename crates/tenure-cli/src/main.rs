@@ -9,6 +9,7 @@ use crate::args::{Cli, Command};
 use crate::exit::Exit;
 
 mod args;
+mod bench;
 mod columns;
 mod duration;
 mod engine_url;
@@ -58,5 +59,6 @@ fn carry_out(cli: Cli) -> Exit {
         Command::Engines(engines) => engines::engines(&engines),
         Command::Completions(completions) => manual::completions(&completions),
         Command::Man(man) => manual::man(&man),
+        Command::Bench(bench) => bench::run(bench),
     }
 }

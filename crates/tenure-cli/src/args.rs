@@ -1,11 +1,15 @@
 //! What can be said on the command line.
 
-use std::ffi::OsString;
-use std::time::Duration;
+use clap::{Parser, Subcommand};
 
-use clap::{Args, Parser, Subcommand};
-
-use crate::{duration, exit};
+use crate::bench::BenchArgs;
+use crate::engines::{self, Engines};
+use crate::exit;
+use crate::hold::{self, Hold};
+use crate::manual::{self, Completions, Man};
+use crate::release::{self, Release};
+use crate::run::Run;
+use crate::who::{self, Who};
 
 /// Holds a lock in a distributed system while a command runs.
 #[derive(Parser)]
@@ -23,49 +27,42 @@ pub(crate) enum Command {
     /// its environment. If the lock is lost, the command is ended.
     #[command(after_help = exit::HELP)]
     Run(Run),
-}
 
-/// `tenure run`.
-#[derive(Args)]
-pub(crate) struct Run {
-    /// The engine's URL, such as redis://127.0.0.1:6379.
+    /// Measure what locks cost on an engine, beside the raw limits of its server.
     ///
-    /// redis: and rediss: are one Redis server; memory: excludes nobody and is for trying.
-    ///
-    /// Without it TENURE_URL counts, then the first line of the file named by TENURE_URL_FILE. A
-    /// password belongs in that file: others on the machine can read arguments.
-    #[arg(long, value_name = "URL")]
-    pub(crate) engine: Option<String>,
+    /// It uses names of its own, tenure-bench:..., and removes them at the end. A server that others use
+    /// is loaded to its limit meanwhile.
+    Bench(BenchArgs),
 
-    /// How long the lock lasts unless renewed; it is renewed as long as the command runs. Unless
-    /// said: the ttl of the URL, or 30s.
-    #[arg(long, value_name = "DURATION", value_parser = duration::above_zero, allow_hyphen_values = true)]
-    pub(crate) ttl: Option<Duration>,
+    /// Hold a lock for a program that reads lines of JSON, until standard input ends.
+    #[command(after_help = hold::HELP)]
+    Hold(Hold),
 
-    /// Wait at most so long for the lock; 0 tries once. Waits for ever unless said.
-    #[arg(long, value_name = "DURATION", conflicts_with = "no_wait", value_parser = duration::any,
-          allow_hyphen_values = true)]
-    pub(crate) wait: Option<Duration>,
+    /// Show who holds what.
+    #[command(after_help = who::HELP)]
+    Who(Who),
 
-    /// Try once and do not wait.
-    #[arg(long)]
-    pub(crate) no_wait: bool,
+    /// Take a lock from its holder, who may still be at work.
+    #[command(after_help = release::HELP)]
+    Release(Release),
 
-    /// Say on standard error which engine is used and when the lock is granted and released.
-    #[arg(short, long)]
-    pub(crate) verbose: bool,
+    /// List the engines of this build and what each promises.
+    #[command(after_help = engines::HELP)]
+    Engines(Engines),
 
-    /// The name of the lock: 1 to 1,024 bytes of UTF-8.
-    #[arg(value_name = "KEY")]
-    pub(crate) key: String,
+    /// Write the completions of a shell to standard output.
+    #[command(after_help = manual::HELP)]
+    Completions(Completions),
 
-    /// The command and its arguments, after `--`.
-    #[arg(value_name = "COMMAND", last = true, required = true)]
-    pub(crate) command: Vec<OsString>,
+    /// Write the manual pages.
+    #[command(hide = true)]
+    Man(Man),
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -76,7 +73,7 @@ mod tests {
     #[test]
     fn options_of_the_command_are_its_own() {
         let line = ["tenure", "run", "-v", "--ttl", "5s", "k", "--", "sh", "-c", "--wait", "-v"];
-        let Command::Run(run) = Cli::try_parse_from(line).unwrap().command;
+        let Command::Run(run) = Cli::try_parse_from(line).unwrap().command else { panic!("no run") };
         assert_eq!(
             (run.key.as_str(), run.ttl, run.wait, run.verbose),
             ("k", Some(Duration::from_secs(5)), None, true)

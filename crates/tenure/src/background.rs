@@ -210,6 +210,12 @@ impl Background {
         }
     }
 
+    /// Whether requests run on the very thread of those who ask.
+    pub(crate) fn is_on_the_callers_thread(&self) -> bool {
+        let threads = self.0.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        threads.len() < OWN_THREADS && self.0.requests.runtime_flavor() == RuntimeFlavor::CurrentThread
+    }
+
     /// Waits, blocking, until nothing is pending or `patience` is over. True if nothing is left.
     pub(crate) fn drain_blocking(&self, patience: Duration) -> bool {
         let threads = self.0.threads.lock().unwrap_or_else(PoisonError::into_inner);

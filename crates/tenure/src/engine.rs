@@ -23,6 +23,25 @@ pub mod redis;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
+/// An engine that this build knows.
+#[derive(Clone, Debug)]
+pub struct Known {
+    /// How its URLs are written.
+    pub urls: &'static [&'static str],
+    /// What it promises unless its URL or its server says less.
+    pub promises: Promises,
+}
+
+/// The engines of this build, without a connection to any.
+#[must_use]
+pub fn known() -> Vec<Known> {
+    vec![
+        Known { urls: memory::URLS, promises: memory::promises() },
+        #[cfg(feature = "redis")]
+        Known { urls: redis::URLS, promises: redis::promises() },
+    ]
+}
+
 /// A store that decides who holds a key.
 ///
 /// Every request has a time limit of the engine's own, and ends with an error that says whether it
@@ -231,6 +250,9 @@ pub struct View {
     pub waiters: Vec<Owner>,
     /// The record beside it, and how long ago it was stored by the store's clock.
     pub note: Option<(Record, Duration)>,
+    /// Every name under which the store keeps something of this key, the hold itself first, whether or
+    /// not there is anything now (R9).
+    pub physical: Vec<String>,
     /// Resolves when looking again may be worthwhile.
     pub wake: Wake,
 }

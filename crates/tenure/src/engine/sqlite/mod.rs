@@ -335,7 +335,9 @@ impl Engine for Sqlite {
             let _ = runtime.spawn(async { tokio::time::sleep(LOOK_AGAIN).await }).await;
             Woken::Ask
         });
-        Ok(View { holders, waiters, note, wake })
+        let physical =
+            ["holds", "places", "notes"].map(|table| format!("{table}: {}", key.as_str())).to_vec();
+        Ok(View { holders, waiters, note, physical, wake })
     }
 
     async fn list(&self, starts_with: &str, after: Option<Cursor>) -> Result<Page> {

@@ -2,8 +2,11 @@
 
 mod codes;
 mod examples;
+mod guard;
+mod holding;
 mod input;
 mod lost;
 mod signals;
 mod support;
+mod terminal;
 mod waiting;

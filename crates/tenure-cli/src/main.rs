@@ -9,13 +9,24 @@ use crate::args::{Cli, Command};
 use crate::exit::Exit;
 
 mod args;
+mod bench;
+mod columns;
 mod duration;
 mod engine_url;
+mod engines;
 mod exit;
 mod guard;
+mod hold;
+mod host;
+mod json;
+mod manual;
+mod release;
 mod run;
 mod say;
+mod session;
 mod signals;
+mod streams;
+mod who;
 
 fn main() -> ExitCode {
     // The guard is this program, too. It has neither runtime nor threads.
@@ -42,5 +53,12 @@ fn carry_out(cli: Cli) -> Exit {
     };
     match cli.command {
         Command::Run(run) => runtime.block_on(run::run(run)),
+        Command::Hold(hold) => runtime.block_on(hold::hold(hold)),
+        Command::Who(who) => runtime.block_on(who::who(who)),
+        Command::Release(release) => runtime.block_on(release::release(release)),
+        Command::Engines(engines) => engines::engines(&engines),
+        Command::Completions(completions) => manual::completions(&completions),
+        Command::Man(man) => manual::man(&man),
+        Command::Bench(bench) => bench::run(bench),
     }
 }

@@ -208,7 +208,7 @@ async fn acquire(args: &Run, mutex: &Mutex) -> tenure::Result<Option<Lease>> {
 /// Waits until the lease has its full term, less a fifth for the way to the engine and clocks, or has
 /// been prolonged. A grant that was handed over starts with a short one, which the keeper prolongs at
 /// once. Ends with the cause if it is lost before that.
-async fn full_term(lease: &Lease, term: Duration) -> Result<(), LossCause> {
+pub(crate) async fn full_term(lease: &Lease, term: Duration) -> Result<(), LossCause> {
     let at_first = lease.valid_until();
     while lease.remaining() < term - term / 5 && lease.valid_until() == at_first {
         tokio::select! {

@@ -52,6 +52,51 @@ fn a_killed_tenure_takes_its_job_along_within_half_a_second() {
     until("the guard is gone", || !runs(&guard));
 }
 
+/// On sqlite the next one does not wait for the term: it enters once nothing of the job is left, at once then.
+#[test]
+fn the_next_one_enters_after_the_job_of_a_killed_tenure_is_gone() {
+    let bench = Bench::new();
+    let url = format!("sqlite:{}", bench.file("locks.sqlite").display());
+    let run = bench.run_on(&url, &["k", "--", "sh", "-c", STUBBORN]);
+    let job = Job::started(&bench);
+    let script =
+        "date +%s%N > entered; for name in leader near far; do kill -0 $(cat $name) && echo $name; done";
+    let next = bench.run_on(&url, &["k", "--", "sh", "-c", script]);
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(!bench.file("entered").exists());
+    let killed = now();
+    run.signal(Signal::KILL);
+    until("the job is gone", || !job.runs());
+    let gone = now();
+    assert!(gone - killed < Duration::from_millis(500), "{:?}", gone - killed);
+    let end = next.end();
+    assert_eq!((end.code(), end.out.as_str()), (1, ""), "the job still ran: {end:?}");
+    let entered = written(&bench.file("entered"));
+    assert!(entered < gone + Duration::from_secs(1), "{:?} after the end", entered - gone);
+    assert!(entered > written(&bench.file("last")));
+}
+
+#[test]
+fn the_next_one_enters_after_the_job_of_a_stopped_tenure_is_gone() {
+    let bench = Bench::new();
+    let url = format!("sqlite:{}", bench.file("locks.sqlite").display());
+    let run = bench.run_on(&url, &["--ttl", "3s", "k", "--", "sh", "-c", STUBBORN]);
+    let job = Job::started(&bench);
+    let script =
+        "date +%s%N > entered; for name in leader near far; do kill -0 $(cat $name) && echo $name; done";
+    let next = bench.run_on(&url, &["k", "--", "sh", "-c", script]);
+    let stopped = now();
+    run.signal(Signal::STOP);
+    let end = next.end();
+    assert_eq!((end.code(), end.out.as_str()), (1, ""), "the job still ran: {end:?}");
+    assert!(!job.runs());
+    let (last, entered) = (written(&bench.file("last")), written(&bench.file("entered")));
+    assert!(last < entered, "it wrote {:?} after the next one had entered", last - entered);
+    assert!(last - stopped < Duration::from_millis(2_940), "{:?}", last - stopped);
+    run.signal(Signal::CONT);
+    assert_eq!(run.end().code(), 76);
+}
+
 /// A job that ends when it is asked to is not killed.
 #[test]
 fn a_killed_tenure_lets_its_job_tidy_up() {
@@ -177,12 +222,15 @@ fn nobody_else_can_be_a_guard() {
 #[test]
 fn a_thousand_short_runs_leave_nothing_behind() {
     let bench = Bench::new();
+    let state = tempfile::TempDir::new().unwrap();
+    let urls = [bench.url(), format!("sqlite:{}/locks.sqlite", state.path().display())];
     std::thread::scope(|scope| {
         for worker in 0..8 {
-            let bench = &bench;
+            let (bench, urls) = (&bench, &urls);
             scope.spawn(move || {
-                for _ in 0..125 {
-                    let end = bench.run(&[&format!("k{worker}"), "--", "true"]).end();
+                for round in 0..125 {
+                    let words = [&format!("k{worker}"), "--", "true"];
+                    let end = bench.run_on(&urls[round % 2], &words).end();
                     assert_eq!((end.code(), end.err.as_str()), (0, ""));
                 }
             });
@@ -190,6 +238,8 @@ fn a_thousand_short_runs_leave_nothing_behind() {
     });
     assert_eq!(bench.traces(), [""; 0]);
     assert_eq!(std::fs::read_dir(bench.file(".")).unwrap().count(), 0);
+    let clients = state.path().join("locks.sqlite.clients");
+    assert_eq!(std::fs::read_dir(clients).unwrap().count(), 0, "the file of a client is left");
     let folder = std::fs::canonicalize(bench.file(".")).unwrap();
     let left = std::fs::read_dir("/proc")
         .unwrap()

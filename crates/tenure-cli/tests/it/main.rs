@@ -3,8 +3,11 @@
 mod bench;
 mod codes;
 mod examples;
+mod guard;
+mod holding;
 mod input;
 mod lost;
 mod signals;
 mod support;
+mod terminal;
 mod waiting;

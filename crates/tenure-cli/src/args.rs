@@ -1,12 +1,15 @@
 //! What can be said on the command line.
 
-use std::ffi::OsString;
-use std::time::Duration;
-
-use clap::{Args, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 
 use crate::bench::BenchArgs;
-use crate::{duration, exit};
+use crate::engines::{self, Engines};
+use crate::exit;
+use crate::hold::{self, Hold};
+use crate::manual::{self, Completions, Man};
+use crate::release::{self, Release};
+use crate::run::Run;
+use crate::who::{self, Who};
 
 /// Holds a lock in a distributed system while a command runs.
 #[derive(Parser)]
@@ -30,49 +33,36 @@ pub(crate) enum Command {
     /// It uses names of its own, tenure-bench:..., and removes them at the end. A server that others use
     /// is loaded to its limit meanwhile.
     Bench(BenchArgs),
-}
 
-/// `tenure run`.
-#[derive(Args)]
-pub(crate) struct Run {
-    /// The engine's URL, such as redis://127.0.0.1:6379.
-    ///
-    /// redis: and rediss: are one Redis server; memory: excludes nobody and is for trying.
-    ///
-    /// Without it TENURE_URL counts, then the first line of the file named by TENURE_URL_FILE. A
-    /// password belongs in that file: others on the machine can read arguments.
-    #[arg(long, value_name = "URL")]
-    pub(crate) engine: Option<String>,
+    /// Hold a lock for a program that reads lines of JSON, until standard input ends.
+    #[command(after_help = hold::HELP)]
+    Hold(Hold),
 
-    /// How long the lock lasts unless renewed; it is renewed as long as the command runs. Unless
-    /// said: the ttl of the URL, or 30s.
-    #[arg(long, value_name = "DURATION", value_parser = duration::above_zero, allow_hyphen_values = true)]
-    pub(crate) ttl: Option<Duration>,
+    /// Show who holds what.
+    #[command(after_help = who::HELP)]
+    Who(Who),
 
-    /// Wait at most so long for the lock; 0 tries once. Waits for ever unless said.
-    #[arg(long, value_name = "DURATION", conflicts_with = "no_wait", value_parser = duration::any,
-          allow_hyphen_values = true)]
-    pub(crate) wait: Option<Duration>,
+    /// Take a lock from its holder, who may still be at work.
+    #[command(after_help = release::HELP)]
+    Release(Release),
 
-    /// Try once and do not wait.
-    #[arg(long)]
-    pub(crate) no_wait: bool,
+    /// List the engines of this build and what each promises.
+    #[command(after_help = engines::HELP)]
+    Engines(Engines),
 
-    /// Say on standard error which engine is used and when the lock is granted and released.
-    #[arg(short, long)]
-    pub(crate) verbose: bool,
+    /// Write the completions of a shell to standard output.
+    #[command(after_help = manual::HELP)]
+    Completions(Completions),
 
-    /// The name of the lock: 1 to 1,024 bytes of UTF-8.
-    #[arg(value_name = "KEY")]
-    pub(crate) key: String,
-
-    /// The command and its arguments, after `--`.
-    #[arg(value_name = "COMMAND", last = true, required = true)]
-    pub(crate) command: Vec<OsString>,
+    /// Write the manual pages.
+    #[command(hide = true)]
+    Man(Man),
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]

@@ -2,6 +2,25 @@
 
 use std::env::{self, VarError};
 use std::fmt;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
+
+use clap::Args;
+
+/// Which engine, as every subcommand that needs one is told.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct EngineArgs {
+    /// The engine's URL, such as redis://127.0.0.1:6379.
+    ///
+    /// sqlite:PATH is a file on this machine, redis: and rediss: are one Redis server; memory: excludes
+    /// nobody and is for trying.
+    ///
+    /// Without it TENURE_URL counts, then the first line of the file named by TENURE_URL_FILE. A
+    /// password belongs in that file: others on the machine can read arguments. Without any of them it is
+    /// a file of yours, $XDG_STATE_HOME/tenure/locks.sqlite or ~/.local/state/tenure/locks.sqlite.
+    #[arg(long, value_name = "URL")]
+    pub(crate) engine: Option<String>,
+}
 
 /// Where a URL came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,6 +28,8 @@ pub(crate) enum Source {
     Option,
     Variable,
     File,
+    /// None was named: a file of the user's own.
+    Default,
 }
 
 impl fmt::Display for Source {
@@ -17,6 +38,7 @@ impl fmt::Display for Source {
             Source::Option => "--engine",
             Source::Variable => "TENURE_URL",
             Source::File => "TENURE_URL_FILE",
+            Source::Default => "unless said",
         })
     }
 }
@@ -27,11 +49,12 @@ pub(crate) struct EngineUrl {
     pub(crate) source: Source,
 }
 
-impl EngineUrl {
-    /// `--engine`, else `TENURE_URL`, else what stands in the file `TENURE_URL_FILE`.
-    pub(crate) fn choose(option: Option<String>) -> Result<EngineUrl, String> {
-        if let Some(url) = option {
-            return checked(url, Source::Option);
+impl EngineArgs {
+    /// `--engine`, else `TENURE_URL`, else what stands in the file `TENURE_URL_FILE`, else sqlite in the
+    /// user's state directory.
+    pub(crate) fn choose(&self) -> Result<EngineUrl, String> {
+        if let Some(url) = &self.engine {
+            return checked(url.clone(), Source::Option);
         }
         if let Some(url) = variable("TENURE_URL")? {
             return checked(url, Source::Variable);
@@ -41,11 +64,28 @@ impl EngineUrl {
                 .map_err(|error| format!("TENURE_URL_FILE: {path} could not be read: {error}"))?;
             return checked(text.lines().next().unwrap_or_default().to_owned(), Source::File);
         }
-        Err("no engine is named; say --engine URL, or set TENURE_URL or TENURE_URL_FILE \
-             (for example redis://127.0.0.1:6379)"
-            .to_owned())
+        Ok(EngineUrl { url: format!("sqlite:{}/locks.sqlite", state_folder()?), source: Source::Default })
     }
+}
 
+/// The folder of the user's own engine, made if it is not there: for nobody else to read.
+fn state_folder() -> Result<String, String> {
+    const ADVICE: &str = "say --engine URL, or set TENURE_URL or TENURE_URL_FILE";
+    let state = match (variable("XDG_STATE_HOME")?, variable("HOME")?) {
+        // The base directory specification has relative ones ignored.
+        (Some(state), _) if state.starts_with('/') => PathBuf::from(state),
+        (_, Some(home)) => PathBuf::from(home).join(".local/state"),
+        _ => return Err(format!("no engine is named, and HOME is not set; {ADVICE}")),
+    };
+    let folder = state.join("tenure");
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(|error| {
+        format!("no engine is named, and the folder {} cannot be made: {error}; {ADVICE}", folder.display())
+    })?;
+    // Both variables were checked to be UTF-8.
+    Ok(folder.display().to_string())
+}
+
+impl EngineUrl {
     /// With its secrets, for connecting only.
     pub(crate) fn secret(&self) -> &str {
         &self.url

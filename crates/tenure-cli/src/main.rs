@@ -10,15 +10,30 @@ use crate::exit::Exit;
 
 mod args;
 mod bench;
-mod child;
+mod columns;
 mod duration;
 mod engine_url;
+mod engines;
 mod exit;
+mod guard;
+mod hold;
+mod host;
+mod json;
+mod manual;
+mod release;
 mod run;
 mod say;
+mod session;
 mod signals;
+mod streams;
+mod who;
 
 fn main() -> ExitCode {
+    // The guard is this program, too. It has neither runtime nor threads.
+    let mut words = std::env::args_os().skip(1);
+    if words.next().is_some_and(|word| word == guard::WORD) {
+        return guard::main(&words.skip(1).collect::<Vec<_>>()).into();
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
@@ -38,6 +53,12 @@ fn carry_out(cli: Cli) -> Exit {
     };
     match cli.command {
         Command::Run(run) => runtime.block_on(run::run(run)),
+        Command::Hold(hold) => runtime.block_on(hold::hold(hold)),
+        Command::Who(who) => runtime.block_on(who::who(who)),
+        Command::Release(release) => runtime.block_on(release::release(release)),
+        Command::Engines(engines) => engines::engines(&engines),
+        Command::Completions(completions) => manual::completions(&completions),
+        Command::Man(man) => manual::man(&man),
         Command::Bench(bench) => bench::run(bench),
     }
 }

@@ -4,6 +4,7 @@
 //! engine built of another one cannot bypass it unnoticed. Users rarely need this module; authors
 //! of engines run `tenure-testkit`'s suite over theirs.
 
+use std::any::Any;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -19,15 +20,37 @@ use crate::promises::Promises;
 pub mod memory;
 #[cfg(feature = "redis")]
 pub mod redis;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
+
+/// An engine that this build knows.
+#[derive(Clone, Debug)]
+pub struct Known {
+    /// How its URLs are written.
+    pub urls: &'static [&'static str],
+    /// What it promises unless its URL or its server says less.
+    pub promises: Promises,
+}
+
+/// The engines of this build, without a connection to any.
+#[must_use]
+pub fn known() -> Vec<Known> {
+    vec![
+        Known { urls: memory::URLS, promises: memory::promises() },
+        #[cfg(feature = "redis")]
+        Known { urls: redis::URLS, promises: redis::promises() },
+    ]
+}
 
 /// A store that decides who holds a key.
 ///
 /// Every request has a time limit of the engine's own, and ends with an error that says whether it
 /// may have taken effect. Dropping a returned future must not take back what is on the wire.
 /// Engines have no clock of their own: they answer with durations, and the core stamps the moment
-/// before the request was sent. Expiry is judged by the store's clock.
+/// before the request was sent. Expiry is judged by the store's clock. An engine is `Any`, so that a caller
+/// that needs more than the contract of one engine can find out whether it has that one.
 #[async_trait]
-pub trait Engine: fmt::Debug + Send + Sync + 'static {
+pub trait Engine: fmt::Debug + Any + Send + Sync {
     /// What this engine guarantees.
     fn promises(&self) -> Promises;
 
@@ -227,6 +250,9 @@ pub struct View {
     pub waiters: Vec<Owner>,
     /// The record beside it, and how long ago it was stored by the store's clock.
     pub note: Option<(Record, Duration)>,
+    /// Every name under which the store keeps something of this key, the hold itself first, whether or
+    /// not there is anything now (R9).
+    pub physical: Vec<String>,
     /// Resolves when looking again may be worthwhile.
     pub wake: Wake,
 }

@@ -42,6 +42,7 @@
 //! | --- | --- | --- |
 //! | `memory:` | [`engine::memory`]: this client only, for tests and examples | always there |
 //! | `redis://` `rediss://` | `engine::redis`: one Redis server, plain or over TLS | `redis` (off unless said) |
+//! | `sqlite:PATH` | `engine::sqlite`: a file, shared by the processes of one machine | `sqlite` (off unless said) |
 //!
 //! What an engine guarantees is data: [`Tenure::promises`].
 //!
@@ -70,6 +71,7 @@ mod background;
 mod client;
 mod error;
 mod hold;
+mod inspect;
 mod keeper;
 mod key;
 mod lease;
@@ -87,6 +89,7 @@ pub use client::{Tenure, connect, connect_beside};
 pub use engine::Released;
 pub use error::{Error, ErrorKind, Result};
 pub use hold::LossCause;
+pub use inspect::Listing;
 pub use key::{Key, MAX_KEY_BYTES, Owner, Token};
 pub use lease::Lease;
 pub use mutex::{MAX_VALUE_BYTES, Mutex};

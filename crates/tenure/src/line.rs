@@ -192,7 +192,7 @@ impl Line {
         self.lock().place = place;
     }
 
-    fn in_the_way(&self) -> InTheWay {
+    pub(crate) fn in_the_way(&self) -> InTheWay {
         let state = self.lock();
         state.place.as_ref().map_or_else(|| state.in_the_way.clone(), |place| place.in_the_way())
     }

@@ -161,6 +161,13 @@ impl Mutex {
         attempt.end(self.complete("acquire_within", result))
     }
 
+    /// How many other clients wait for the key before this one, while it waits itself, as of the last answer
+    /// of the engine. `None` while it does not wait, or where the engine keeps no queue.
+    #[must_use]
+    pub fn ahead(&self) -> Option<usize> {
+        self.prepared.get()?.line.in_the_way().ahead
+    }
+
     fn span(&self, name: &'static str) -> tracing::Span {
         let key = self.key.as_ref().map(Key::as_str).unwrap_or_default();
         tracing::debug_span!("tenure", operation = name, key, engine = self.tenure.core().promises.engine)

@@ -33,7 +33,7 @@ use self::machine::Machine;
 use self::plan::Step;
 use self::progress::Progress;
 use self::target::Target;
-use crate::engine_url::EngineUrl;
+use crate::engine_url::EngineArgs;
 use crate::exit::Exit;
 use crate::signals::Signals;
 use crate::{duration, say};
@@ -199,7 +199,7 @@ impl<E: Into<Box<dyn std::error::Error + Send + Sync>>> From<E> for Ended {
 
 /// Measures, and says how `tenure` should end.
 pub(crate) fn run(mut args: BenchArgs) -> Exit {
-    let url = match EngineUrl::choose(args.url.take()) {
+    let url = match (EngineArgs { engine: args.url.take() }).choose() {
         Ok(url) => url,
         Err(what) => return say::because(Exit::Usage, &what),
     };

@@ -60,9 +60,7 @@ fn the_ttl_of_the_url_counts_unless_the_option_is_there() {
 }
 
 #[test]
-fn an_engine_must_be_named() {
-    let unnamed = end_of(tenure(&["run", "k", "--", "true"]));
-    refused(&unnamed, "TENURE_URL_FILE");
+fn an_engine_that_is_not_understood_is_refused() {
     for url in ["nonsense", "nosuch://secret@host", "redis://h:99999999"] {
         let end = end_of(tenure(&["run", "--engine", url, "k", "--", "true"]));
         assert_eq!(end.code(), 64, "{url}: {}", end.err);

@@ -48,6 +48,7 @@ pub mod claims;
 pub mod faults;
 pub mod leases;
 pub mod locks;
+pub mod operators;
 pub mod queues;
 pub mod redis;
 pub mod renewals;
@@ -60,6 +61,7 @@ const GROUPS: &[&[Case]] = &[
     queues::CASES,
     renewals::CASES,
     views::CASES,
+    operators::CASES,
     locks::CASES,
     leases::CASES,
     cancel::CASES,

@@ -41,6 +41,32 @@ async fn a_view_changes_nothing(h) {
     assert!(h.remaining(&key).await.expect("held") <= Duration::from_secs(10));
 }
 
+/// A view names all that the store keeps of the key: nothing else is there, and no other key shares it.
+async fn r9_a_view_has_the_physical_names(h) {
+    let (engine, other, key) = (h.engine().await, h.engine().await, key("names"));
+    let free = engine.look(&key).await.expect("a view").physical;
+    assert!(free.first().is_some_and(|name| name.contains(key.as_str())), "{free:?}");
+    let stake = take(&*engine, &key, LONG).await;
+    let (_waiter, _wake) = wait_for(&*other, &key, LONG).await;
+    if engine.promises().notes {
+        engine.note(&stake, &Record(b"done".to_vec())).await.expect("stored");
+    }
+    let names = other.look(&key).await.expect("a view").physical;
+    assert_eq!(names, free, "they do not depend on what is there");
+    if let Some(redis) = h.redis() {
+        let mut kept = redis.all_keys();
+        kept.retain(|name| !redis.counters().contains(name));
+        let mut told = names.clone();
+        told.sort_unstable();
+        assert_eq!(kept, told);
+    }
+    for longer in [format!("{key}/1"), format!("{key}:queue"), format!("{key}}}")] {
+        let others = tenure::Key::new(longer).expect("a good key");
+        let others = engine.look(&others).await.expect("a view").physical;
+        assert!(others.iter().all(|name| !names.contains(name)), "{others:?} {names:?}");
+    }
+}
+
 /// A listing has every key that is held and starts with the text, and no other, in pages.
 async fn a_listing_has_every_key(h) {
     let (engine, base) = (h.engine().await, key("list"));

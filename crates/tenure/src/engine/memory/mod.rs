@@ -4,7 +4,7 @@
 //! request is one step, expiry is judged by the store's clock when a request comes and never by a
 //! task, and a release hands the key to whom it admits by a push that can be lost. It knows all modes.
 
-mod line;
+pub(super) mod line;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -111,22 +111,30 @@ impl fmt::Debug for Memory {
     }
 }
 
+/// How its URLs are written.
+pub(super) const URLS: &[&str] = &["memory:"];
+
+/// What every store of this engine promises.
+pub(super) fn promises() -> Promises {
+    Promises {
+        engine: NAME,
+        shared: true,
+        permits: true,
+        fifo: true,
+        wakes: Wakes::Push,
+        notes: true,
+        token: "the store's clock does not step back; the store ends with the process",
+        exclusion: "",
+        shortest_term: SHORTEST_TERM,
+        longest_term: LONGEST_TERM,
+        longest_queue: LONGEST_QUEUE,
+    }
+}
+
 #[async_trait]
 impl Engine for Memory {
     fn promises(&self) -> Promises {
-        Promises {
-            engine: NAME,
-            shared: true,
-            permits: true,
-            fifo: true,
-            wakes: Wakes::Push,
-            notes: true,
-            token: "the store's clock does not step back; the store ends with the process",
-            exclusion: "",
-            shortest_term: SHORTEST_TERM,
-            longest_term: LONGEST_TERM,
-            longest_queue: LONGEST_QUEUE,
-        }
+        promises()
     }
 
     async fn claim(&self, claim: &Claim) -> Result<Answer> {
@@ -164,6 +172,7 @@ impl Engine for Memory {
                 holders: holders(entry, now),
                 waiters: entry.queue.iter().map(|place| place.owner).collect(),
                 note: entry.note.as_ref().map(|(record, stored)| (record.clone(), now.since(*stored))),
+                physical: vec![key.as_str().to_owned()],
                 wake,
             })
         })

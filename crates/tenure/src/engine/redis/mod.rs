@@ -9,6 +9,7 @@ mod actor;
 mod answers;
 mod calls;
 mod connection;
+mod lane;
 mod link;
 mod names;
 mod options;
@@ -24,16 +25,16 @@ mod tests;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::runtime::Handle;
 
-use self::actor::{Actor, Meters, Subscriber};
+use self::actor::{Actor, Subscriber};
 use self::answers::{Entered, FOREIGN_POLL, InTheWay, Said, entered, said, seen, unexpected};
 use self::calls::ClaimParts;
 use self::connection::{Connection, Request};
+use self::lane::{Meters, Shared};
 use self::names::Names;
 pub use self::options::{Credentials, DEFAULT_REQUEST_LIMIT, Options};
 use self::pushes::Pushes;
@@ -98,28 +99,33 @@ impl Options {
     pub async fn connect(self, background: &Background) -> Result<Redis> {
         let options = Arc::new(self);
         let prefix = options.prefix.clone();
-        let (commands, command_requests, command_shared) = Connection::new();
-        let (renewals, renewal_requests, renewal_shared) = Connection::new();
+        let renewal_options = Arc::new(options.for_renewals());
+        let command_lane =
+            Arc::new(Shared::new(options.limit, background.is_on_the_callers_thread(), Meters::new()));
+        let renewal_lane = Arc::new(Shared::new(renewal_options.limit, false, Meters::new()));
+        let commands = Connection::new(command_lane.clone());
+        let renewals = Connection::new(renewal_lane.clone());
         let counter = names::counter(&prefix);
         let channel = names::channel(&prefix, background.owner());
         let pushes = Arc::new(Pushes::new(&prefix, hand_back(&commands, &prefix, &counter)));
 
         let subscriber = Subscriber { channel: channel.clone(), pushes: pushes.clone() };
-        let meters = (Meters::new(), Meters::new());
         let first = establish_on(background.requests(), &options, Some(channel.clone())).await?;
         let second = establish_on(background.renewals(), &options, None).await?;
         // Here, not only where the connection runs: the first request may be made before that begins.
-        command_shared.floor.store(first.floor, Ordering::Release);
-        renewal_shared.floor.store(second.floor, Ordering::Release);
-        let actor_options = options.clone();
-        background.requests().spawn(async move {
-            let listens = Some(subscriber);
-            Actor::new(command_requests, command_shared, actor_options, listens, meters.0).run(first).await;
-        });
-        let actor_options = Arc::new(options.for_renewals());
-        background.renewals().spawn(async move {
-            Actor::new(renewal_requests, renewal_shared, actor_options, None, meters.1).run(second).await;
-        });
+        command_lane.set_floor(first.floor);
+        renewal_lane.set_floor(second.floor);
+        // Made here: if the runtime ends before they run, whoever asks must still be told.
+        let actor = {
+            let _runtime = background.requests().enter();
+            Actor::new(command_lane, options.clone(), Some(subscriber))
+        };
+        background.requests().spawn(actor.run(first));
+        let actor = {
+            let _runtime = background.renewals().enter();
+            Actor::new(renewal_lane, renewal_options, None)
+        };
+        background.renewals().spawn(actor.run(second));
         Ok(Redis {
             prefix,
             counter,
@@ -358,28 +364,36 @@ fn number(reply: &Value) -> Result<u64> {
     }
 }
 
+/// How its URLs are written.
+pub(super) const URLS: &[&str] = &["redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]", "rediss://… (over TLS)"];
+
+/// What it promises, unless `max_ttl` makes the longest term shorter.
+pub(super) fn promises() -> Promises {
+    Promises {
+        engine: ENGINE,
+        shared: false,
+        permits: false,
+        fifo: true,
+        wakes: Wakes::Push,
+        notes: true,
+        token: "one counter per server and prefix, never below the server's clock in microseconds. Tokens grow as \
+                long as the server's clock does not step back across a loss of the counter, a promoted or \
+                restored server's clock is at most 10 s behind the one before, no proxy fails over behind an \
+                open connection, and nobody sets the counter back in a running server: restart it after \
+                restoring keys into it",
+        exclusion: "a server clock that steps forward; a restart that lost the last writes (no persistence, or \
+                    appendfsync other than always); a fail-over to a replica that had not received them; \
+                    eviction, FLUSHALL or DEL of a held key by somebody else",
+        shortest_term: options::SHORTEST_TERM,
+        longest_term: options::LONGEST_TERM,
+        longest_queue: LONGEST_QUEUE,
+    }
+}
+
 #[async_trait]
 impl Engine for Redis {
     fn promises(&self) -> Promises {
-        Promises {
-            engine: ENGINE,
-            shared: false,
-            permits: false,
-            fifo: true,
-            wakes: Wakes::Push,
-            notes: true,
-            token: "one counter per server and prefix, never below the server's clock in microseconds. Tokens grow as \
-                    long as the server's clock does not step back across a loss of the counter, a promoted or \
-                    restored server's clock is at most 10 s behind the one before, no proxy fails over behind an \
-                    open connection, and nobody sets the counter back in a running server: restart it after \
-                    restoring keys into it",
-            exclusion: "a server clock that steps forward; a restart that lost the last writes (no persistence, or \
-                        appendfsync other than always); a fail-over to a replica that had not received them; \
-                        eviction, FLUSHALL or DEL of a held key by somebody else",
-            shortest_term: options::SHORTEST_TERM,
-            longest_term: self.longest_term,
-            longest_queue: LONGEST_QUEUE,
-        }
+        Promises { longest_term: self.longest_term, ..promises() }
     }
 
     async fn claim(&self, claim: &Claim) -> Result<Answer> {
@@ -437,16 +451,16 @@ impl Engine for Redis {
     async fn look(&self, key: &Key) -> Result<View> {
         let look = async {
             let names = Names::new(&self.prefix, key)?;
-            seen(&self.commands.ask_one(calls::look(names)).await?)
+            Ok((seen(&self.commands.ask_one(calls::look(names)).await?)?, names.all()))
         };
-        let (holder, waiters, note) = look.await.map_err(about("look", key))?;
+        let ((holder, waiters, note), physical) = look.await.map_err(about("look", key))?;
         let runtime = self.background.requests().clone();
         let wake = Wake::new(async move {
             // The caller's runtime may have no timer; an error means that the client was closed.
             let _ = runtime.spawn(async { tokio::time::sleep(LOOK_AGAIN).await }).await;
             Woken::Ask
         });
-        Ok(View { holders: holder.into_iter().collect(), waiters, note, wake })
+        Ok(View { holders: holder.into_iter().collect(), waiters, note, physical, wake })
     }
 
     async fn list(&self, starts_with: &str, after: Option<Cursor>) -> Result<Page> {

@@ -91,6 +91,12 @@ impl<'a> Names<'a> {
         self.helper(b"}:note", b"}:note:")
     }
 
+    /// All of them, for people: the lock first.
+    pub(super) fn all(&self) -> Vec<String> {
+        let all = [self.lock(), self.queue(), self.entries(), self.note()];
+        all.iter().map(|parts| String::from_utf8_lossy(&parts.concat()).into_owned()).collect()
+    }
+
     fn helper(&self, alone: &'static [u8], before_name: &'static [u8]) -> Parts<'a> {
         let (prefix, key) = (self.prefix.as_bytes(), self.key.as_bytes());
         match self.tag {
@@ -183,7 +189,9 @@ mod tests {
         let names = |prefix, key: &str| {
             let key = Key::new(key).unwrap();
             let names = Names::new(prefix, &key).unwrap();
-            [names.lock(), names.queue(), names.entries(), names.note()].map(joined)
+            let each = [names.lock(), names.queue(), names.entries(), names.note()].map(joined);
+            assert_eq!(names.all(), each);
+            each
         };
         assert_eq!(
             names("", "orders/42"),

@@ -19,7 +19,7 @@ pub const DEFAULT_REQUEST_LIMIT: Duration = Duration::from_secs(2);
 /// The shortest term.
 pub(super) const SHORTEST_TERM: Duration = Duration::from_millis(100);
 /// The longest term that may be promised.
-const LONGEST_TERM: Duration = Duration::from_secs(30 * 24 * 3600);
+pub(super) const LONGEST_TERM: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// A user and a password. Never shown.
 #[derive(Clone)]

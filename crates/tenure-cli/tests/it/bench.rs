@@ -121,7 +121,7 @@ fn a_table_a_page_and_charts() {
     let words = ["--quick", "--beside", "--only", "pairs,clients", "--plot", folder.to_str().unwrap()];
     let end = end_of(tenure(&[&["bench", &bench.url()], &words[..]].concat()));
     assert_eq!(end.code(), 0, "{}", end.err);
-    assert!(end.out.starts_with("redis, connect_beside, 1 thread: 1 run of 100ms each"), "{}", end.out);
+    assert!(end.out.starts_with("redis, connect_beside on one thread: 1 run of 100ms each"), "{}", end.out);
     for word in ["pairs/s", "/ replay", "16 tasks", "8 pollers, 1 ms", "most/fewest"] {
         assert!(end.out.contains(word), "{word}: {}", end.out);
     }

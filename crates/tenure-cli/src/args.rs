@@ -66,7 +66,7 @@ mod tests {
     #[test]
     fn options_of_the_command_are_its_own() {
         let line = ["tenure", "run", "-v", "--ttl", "5s", "k", "--", "sh", "-c", "--wait", "-v"];
-        let Command::Run(run) = Cli::try_parse_from(line).unwrap().command;
+        let Command::Run(run) = Cli::try_parse_from(line).unwrap().command else { panic!("another command") };
         assert_eq!(
             (run.key.as_str(), run.ttl, run.wait, run.verbose),
             ("k", Some(Duration::from_secs(5)), None, true)

@@ -2,8 +2,13 @@
 
 mod codes;
 mod examples;
+mod hold;
 mod input;
 mod lost;
+mod piped;
+mod release;
 mod signals;
 mod support;
+mod texts;
 mod waiting;
+mod who;

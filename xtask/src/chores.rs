@@ -4,8 +4,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-const FEATURE_SETS: [&[&str]; 3] =
-    [&["--no-default-features"], &["--features", "redis"], &["--all-features"]];
+const FEATURE_SETS: [&[&str]; 4] =
+    [&["--no-default-features"], &["--features", "redis"], &["--features", "sqlite"], &["--all-features"]];
 
 const SWEEPS: usize = 20;
 

@@ -31,6 +31,7 @@ const WHERE_ALLOWED: [(&str, &[&str], &str); 4] = [
     ),
     (
         "crates/tenure/src/engine/redis/actor.rs",
+        "crates/tenure/src/engine/redis/lane.rs",
         &["Instant::now"],
         "time limits of requests, by the clock of the runtime that also sets the timers",
     ),

@@ -2,6 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
+use crate::bench::BenchArgs;
 use crate::engines::{self, Engines};
 use crate::exit;
 use crate::hold::{self, Hold};
@@ -26,6 +27,12 @@ pub(crate) enum Command {
     /// its environment. If the lock is lost, the command is ended.
     #[command(after_help = exit::HELP)]
     Run(Run),
+
+    /// Measure what locks cost on an engine, beside the raw limits of its server.
+    ///
+    /// It uses names of its own, tenure-bench:..., and removes them at the end. A server that others use
+    /// is loaded to its limit meanwhile.
+    Bench(BenchArgs),
 
     /// Hold a lock for a program that reads lines of JSON, until standard input ends.
     #[command(after_help = hold::HELP)]
@@ -66,7 +73,7 @@ mod tests {
     #[test]
     fn options_of_the_command_are_its_own() {
         let line = ["tenure", "run", "-v", "--ttl", "5s", "k", "--", "sh", "-c", "--wait", "-v"];
-        let Command::Run(run) = Cli::try_parse_from(line).unwrap().command else { panic!("another command") };
+        let Command::Run(run) = Cli::try_parse_from(line).unwrap().command else { panic!("no run") };
         assert_eq!(
             (run.key.as_str(), run.ttl, run.wait, run.verbose),
             ("k", Some(Duration::from_secs(5)), None, true)

@@ -9,12 +9,13 @@ use crate::args::{Cli, Command};
 use crate::exit::Exit;
 
 mod args;
-mod child;
+mod bench;
 mod columns;
 mod duration;
 mod engine_url;
 mod engines;
 mod exit;
+mod guard;
 mod hold;
 mod host;
 mod json;
@@ -28,6 +29,11 @@ mod streams;
 mod who;
 
 fn main() -> ExitCode {
+    // The guard is this program, too. It has neither runtime nor threads.
+    let mut words = std::env::args_os().skip(1);
+    if words.next().is_some_and(|word| word == guard::WORD) {
+        return guard::main(&words.skip(1).collect::<Vec<_>>()).into();
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
@@ -53,5 +59,6 @@ fn carry_out(cli: Cli) -> Exit {
         Command::Engines(engines) => engines::engines(&engines),
         Command::Completions(completions) => manual::completions(&completions),
         Command::Man(man) => manual::man(&man),
+        Command::Bench(bench) => bench::run(bench),
     }
 }

@@ -1,16 +1,18 @@
-//! The signals that a person or a supervisor sends to end a program.
+//! The signals that a person, a supervisor or a terminal sends to a program.
 
 use std::io;
 
 use rustix::process::Signal;
 use tokio::signal::unix::{self, SignalKind};
 
-/// Hangup, interrupt, quit and termination, caught from now on.
+/// Those that end a program, caught from now on; others once there is somebody to pass them on to.
 ///
 /// One that was ignored when we were started (`nohup`, a job in the background of a script) stays
 /// ignored: the child inherits that, and it would not survive our catching it.
 pub(crate) struct Signals {
     caught: Vec<(Signal, unix::Signal)>,
+    /// What was ignored when we were started, one bit each.
+    ignored: u64,
     // Kept only so that a child's end is not discarded where our caller ignores SIGCHLD.
     _children: unix::Signal,
 }
@@ -18,13 +20,25 @@ pub(crate) struct Signals {
 impl Signals {
     pub(crate) fn catch() -> io::Result<Signals> {
         let ignored = ignored_at_start();
-        let mut caught = Vec::new();
-        for signal in [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM] {
-            if ignored & (1 << (signal.as_raw() - 1)) == 0 {
-                caught.push((signal, unix::signal(SignalKind::from_raw(signal.as_raw()))?));
+        let children = unix::signal(SignalKind::child())?;
+        let mut signals = Signals { caught: Vec::new(), ignored, _children: children };
+        let ends = [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM, Signal::USR1, Signal::USR2];
+        signals.add(&ends)?;
+        Ok(signals)
+    }
+
+    /// From now on also those that end nothing: a window's new size, and stopping and going on.
+    pub(crate) fn catch_more(&mut self) -> io::Result<()> {
+        self.add(&[Signal::WINCH, Signal::TSTP, Signal::CONT])
+    }
+
+    fn add(&mut self, signals: &[Signal]) -> io::Result<()> {
+        for signal in signals {
+            if self.ignored & (1 << (signal.as_raw() - 1)) == 0 {
+                self.caught.push((*signal, unix::signal(SignalKind::from_raw(signal.as_raw()))?));
             }
         }
-        Ok(Signals { caught, _children: unix::signal(SignalKind::child())? })
+        Ok(())
     }
 
     /// The next one. Cancelling loses none.

@@ -12,9 +12,11 @@ use crate::server::Data;
 
 mod memory;
 mod redis;
+mod sqlite;
 
 pub use memory::MemoryHarness;
 pub use redis::{LoneClient, RedisHarness};
+pub use sqlite::SqliteHarness;
 
 /// A deployment of one engine, made for one case, and how to look at it and break it from outside.
 #[async_trait]

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
 use rand::rngs::StdRng;
@@ -21,6 +21,9 @@ use crate::time::Moment;
 
 /// The threads of a client that works on nobody else's.
 const OWN_THREADS: usize = 2;
+
+/// How long ending a thread may take. It waits for nothing but the task that runs there at that moment.
+const STOP_PATIENCE: Duration = Duration::from_millis(100);
 
 /// A clock that never steps back and runs on during suspend.
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
@@ -58,7 +61,16 @@ struct Inner {
     clock: Arc<dyn Clock>,
     random: Mutex<StdRng>,
     pending: Pending,
-    threads: Mutex<Vec<oneshot::Sender<()>>>,
+    threads: Mutex<Vec<Thread>>,
+}
+
+/// One of the client's own threads.
+struct Thread {
+    id: std::thread::ThreadId,
+    /// Dropped, it ends the thread.
+    stop: oneshot::Sender<()>,
+    /// Ends when the thread has: with it, all that ran there is dropped.
+    ended: mpsc::Receiver<()>,
 }
 
 impl fmt::Debug for Background {
@@ -123,7 +135,7 @@ impl Background {
         renewals: Handle,
         clock: Arc<dyn Clock>,
         random: StdRng,
-        threads: Vec<oneshot::Sender<()>>,
+        threads: Vec<Thread>,
     ) -> Background {
         Background(Arc::new(Inner {
             requests,
@@ -198,6 +210,12 @@ impl Background {
         }
     }
 
+    /// Whether requests run on the very thread of those who ask.
+    pub(crate) fn is_on_the_callers_thread(&self) -> bool {
+        let threads = self.0.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        threads.len() < OWN_THREADS && self.0.requests.runtime_flavor() == RuntimeFlavor::CurrentThread
+    }
+
     /// Waits, blocking, until nothing is pending or `patience` is over. True if nothing is left.
     pub(crate) fn drain_blocking(&self, patience: Duration) -> bool {
         let threads = self.0.threads.lock().unwrap_or_else(PoisonError::into_inner);
@@ -213,27 +231,41 @@ impl Background {
         self.0.pending.count() == 0
     }
 
-    /// Ends the threads. What is still pending is dropped.
+    /// Ends the threads. What is still pending is dropped. Waits a moment for that, so that an engine which
+    /// has something to clean up in its own drop does it before the program ends.
     pub(crate) fn stop(&self) {
-        self.0.threads.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        let threads = std::mem::take(&mut *self.0.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        let here = std::thread::current().id();
+        let mut ending = Vec::new();
+        for Thread { id, stop, ended } in threads {
+            drop(stop);
+            // The last handle may be dropped by work on one of them.
+            ending.extend((id != here).then_some(ended));
+        }
+        for ended in ending {
+            let _ = ended.recv_timeout(STOP_PATIENCE);
+        }
     }
 }
 
-fn start_thread(name: &str) -> Result<(Handle, oneshot::Sender<()>)> {
+fn start_thread(name: &str) -> Result<(Handle, Thread)> {
     let failed = |error: std::io::Error| {
         Error::new(ErrorKind::Internal, "a background thread could not be started").source_error(error)
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
     let handle = runtime.handle().clone();
     let (stop, stopped) = oneshot::channel::<()>();
-    std::thread::Builder::new()
+    let (ends, ended) = mpsc::channel::<()>();
+    let thread = std::thread::Builder::new()
         .name(name.to_owned())
         .spawn(move || {
             // Ends when `stop` is dropped; then the runtime drops whatever still runs.
             let _ = runtime.block_on(stopped);
+            drop(runtime);
+            drop(ends);
         })
         .map_err(failed)?;
-    Ok((handle, stop))
+    Ok((handle, Thread { id: thread.thread().id(), stop, ended }))
 }
 
 /// Counts work that must not be lost when the last handle goes.

@@ -31,6 +31,7 @@ const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
 /// | --- | --- | --- |
 /// | `memory:` | this client only, for tests and examples | always there |
 /// | `redis://` `rediss://[user:password@]host[:port][/database]` | one Redis server | `redis` |
+/// | `sqlite:PATH` | a file, shared by the processes of one machine | `sqlite` |
 ///
 /// Parameters follow a `?`. `ttl=10s` is known to all engines: the term of this client's locks where
 /// [`Mutex::ttl`](crate::Mutex::ttl) says nothing. The others are on each engine's page.
@@ -96,6 +97,11 @@ async fn open(url: &str, background: &Background) -> Result<Arc<dyn Engine>> {
         #[cfg(not(feature = "redis"))]
         "redis" | "rediss" => Err(Error::new(ErrorKind::Invalid, "this build has no engine for redis:")
             .advice("switch on the feature redis of the crate tenure")),
+        #[cfg(feature = "sqlite")]
+        "sqlite" => crate::engine::sqlite::open(url, background).await,
+        #[cfg(not(feature = "sqlite"))]
+        "sqlite" => Err(Error::new(ErrorKind::Invalid, "this build has no engine for sqlite:")
+            .advice("switch on the feature sqlite of the crate tenure")),
         _ => Err(unknown_scheme(scheme)),
     }
 }
@@ -113,10 +119,11 @@ fn only_ttl(url: &str) -> Result<()> {
 }
 
 /// What a URL of this build looks like.
-const KNOWN: &str = if cfg!(feature = "redis") {
-    "write memory:, redis://HOST:PORT or rediss://HOST:PORT"
-} else {
-    "write memory:; other engines need a feature of the crate tenure"
+const KNOWN: &str = match (cfg!(feature = "redis"), cfg!(feature = "sqlite")) {
+    (true, true) => "write memory:, sqlite:PATH, redis://HOST:PORT or rediss://HOST:PORT",
+    (true, false) => "write memory:, redis://HOST:PORT or rediss://HOST:PORT",
+    (false, true) => "write memory: or sqlite:PATH",
+    (false, false) => "write memory:; other engines need a feature of the crate tenure",
 };
 
 /// Never shows the whole URL: it may hold a password.

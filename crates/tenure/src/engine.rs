@@ -4,6 +4,7 @@
 //! engine built of another one cannot bypass it unnoticed. Users rarely need this module; authors
 //! of engines run `tenure-testkit`'s suite over theirs.
 
+use std::any::Any;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -19,6 +20,8 @@ use crate::promises::Promises;
 pub mod memory;
 #[cfg(feature = "redis")]
 pub mod redis;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
 
 /// An engine that this build knows.
 #[derive(Clone, Debug)]
@@ -36,6 +39,8 @@ pub fn known() -> Vec<Known> {
         Known { urls: memory::URLS, promises: memory::promises() },
         #[cfg(feature = "redis")]
         Known { urls: redis::URLS, promises: redis::promises() },
+        #[cfg(feature = "sqlite")]
+        Known { urls: sqlite::URLS, promises: sqlite::promises() },
     ]
 }
 
@@ -44,9 +49,10 @@ pub fn known() -> Vec<Known> {
 /// Every request has a time limit of the engine's own, and ends with an error that says whether it
 /// may have taken effect. Dropping a returned future must not take back what is on the wire.
 /// Engines have no clock of their own: they answer with durations, and the core stamps the moment
-/// before the request was sent. Expiry is judged by the store's clock.
+/// before the request was sent. Expiry is judged by the store's clock. An engine is `Any`, so that a caller
+/// that needs more than the contract of one engine can find out whether it has that one.
 #[async_trait]
-pub trait Engine: fmt::Debug + Send + Sync + 'static {
+pub trait Engine: fmt::Debug + Any + Send + Sync {
     /// What this engine guarantees.
     fn promises(&self) -> Promises;
 

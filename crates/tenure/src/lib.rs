@@ -42,6 +42,7 @@
 //! | --- | --- | --- |
 //! | `memory:` | [`engine::memory`]: this client only, for tests and examples | always there |
 //! | `redis://` `rediss://` | `engine::redis`: one Redis server, plain or over TLS | `redis` (off unless said) |
+//! | `sqlite:PATH` | `engine::sqlite`: a file, shared by the processes of one machine | `sqlite` (off unless said) |
 //!
 //! What an engine guarantees is data: [`Tenure::promises`].
 //!

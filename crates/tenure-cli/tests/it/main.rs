@@ -1,5 +1,6 @@
 //! The command `tenure`, tried as its users run it, on a real Redis server.
 
+mod bench;
 mod codes;
 mod examples;
 mod hold;

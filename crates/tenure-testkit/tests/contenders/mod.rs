@@ -1,6 +1,6 @@
 //! Which engines run the suite, in which forms of deployment.
 
-use tenure_testkit::harness::{MemoryHarness, Need, RedisHarness};
+use tenure_testkit::harness::{MemoryHarness, Need, RedisHarness, SqliteHarness};
 use tenure_testkit::server::RedisServer;
 use tenure_testkit::suite::Contender;
 
@@ -12,6 +12,16 @@ pub(crate) const CONTENDERS: &[Contender] = &[
         lacks: &[
             (Need::Faults, "the store is in this process"),
             (Need::Words, "the store is in this process"),
+            (Need::Redis, "not Redis"),
+        ],
+    },
+    Contender {
+        name: "sqlite",
+        missing: || None,
+        start: || Box::new(SqliteHarness::default()),
+        lacks: &[
+            (Need::Faults, "there is no line and no server: each client writes the file itself"),
+            (Need::Words, "nothing is said: each client writes the file itself"),
             (Need::Redis, "not Redis"),
         ],
     },

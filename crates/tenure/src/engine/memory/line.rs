@@ -10,7 +10,7 @@ use crate::error::{Error, ErrorKind, Result};
 const WHOLE: u64 = u64::MAX / 2;
 
 /// How much a mode takes, of how much.
-pub(super) const fn weight(mode: Mode) -> (u64, u64) {
+pub(in crate::engine) const fn weight(mode: Mode) -> (u64, u64) {
     match mode {
         Mode::Exclusive => (WHOLE, WHOLE),
         Mode::Shared => (1, WHOLE),
@@ -19,7 +19,7 @@ pub(super) const fn weight(mode: Mode) -> (u64, u64) {
 }
 
 /// Whether `mine` fits beside all of `ahead`.
-pub(super) fn fits(ahead: impl IntoIterator<Item = Mode>, mine: Mode) -> bool {
+pub(in crate::engine) fn fits(ahead: impl IntoIterator<Item = Mode>, mine: Mode) -> bool {
     let (amount, total) = weight(mine);
     let taken = ahead.into_iter().fold(0u64, |sum, mode| sum.saturating_add(weight(mode).0));
     taken.saturating_add(amount) <= total
@@ -29,7 +29,7 @@ pub(super) fn fits(ahead: impl IntoIterator<Item = Mode>, mine: Mode) -> bool {
 ///
 /// Weights only add up along the line, so who does not fit keeps everybody behind it out too: the
 /// admitted are always a first part of the line.
-pub(super) fn admitted(
+pub(in crate::engine) fn admitted(
     held: impl IntoIterator<Item = Mode>,
     waiting: impl IntoIterator<Item = Mode>,
 ) -> usize {
@@ -43,7 +43,7 @@ pub(super) fn admitted(
 }
 
 /// Refuses a mode that makes no sense, or that cannot be compared with the one a key is used in.
-pub(super) fn check(mode: Mode, in_use: Option<Mode>) -> Result<()> {
+pub(in crate::engine) fn check(mode: Mode, in_use: Option<Mode>) -> Result<()> {
     let refuse = |what: String| Err(Error::new(ErrorKind::Invalid, what));
     match (mode, in_use) {
         (Mode::Permits { take, of }, _) if take == 0 || take > of => {

@@ -4,7 +4,7 @@
 //! request is one step, expiry is judged by the store's clock when a request comes and never by a
 //! task, and a release hands the key to whom it admits by a push that can be lost. It knows all modes.
 
-mod line;
+pub(super) mod line;
 mod store;
 #[cfg(test)]
 mod tests;

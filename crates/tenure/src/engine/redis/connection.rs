@@ -1,11 +1,11 @@
 //! A connection as the engine sees it: requests go in, answers come back in time or an error does.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use super::lane::Shared;
 use super::scripts::Script;
 use super::wire::Value;
 use crate::error::{Error, ErrorKind, Result};
@@ -40,52 +40,40 @@ impl Request {
     }
 }
 
-/// What both ends know.
-#[derive(Debug, Default)]
-pub(super) struct Shared {
-    pub(super) outstanding: AtomicUsize,
-    /// The counter of tokens when the connection was made.
-    pub(super) floor: AtomicU64,
-}
-
 /// The end where requests go in. The connection ends with the last of these.
 #[derive(Clone, Debug)]
-pub(super) struct Connection {
-    requests: mpsc::UnboundedSender<Request>,
-    shared: Arc<Shared>,
-}
+pub(super) struct Connection(Arc<End>);
 
 /// One that does not keep the connection alive.
 #[derive(Debug)]
-pub(super) struct WeakConnection {
-    requests: mpsc::WeakUnboundedSender<Request>,
-    shared: Arc<Shared>,
+pub(super) struct WeakConnection(Weak<End>);
+
+#[derive(Debug)]
+struct End(Arc<Shared>);
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.0.close();
+    }
 }
 
 impl Connection {
-    pub(super) fn new() -> (Connection, mpsc::UnboundedReceiver<Request>, Arc<Shared>) {
-        let (requests, receiver) = mpsc::unbounded_channel();
-        let shared = Arc::new(Shared::default());
-        (Connection { requests, shared: shared.clone() }, receiver, shared)
+    pub(super) fn new(shared: Arc<Shared>) -> Connection {
+        Connection(Arc::new(End(shared)))
     }
 
     pub(super) fn downgrade(&self) -> WeakConnection {
-        WeakConnection { requests: self.requests.downgrade(), shared: self.shared.clone() }
+        WeakConnection(Arc::downgrade(&self.0))
     }
 
     /// The number that a grant's number must be above.
     pub(super) fn floor(&self) -> u64 {
-        self.shared.floor.load(Ordering::Acquire)
+        self.0.0.floor()
     }
 
     /// Sends a request whose answer nobody waits for.
     pub(super) fn send(&self, request: Request) -> Result<()> {
-        if self.shared.outstanding.fetch_add(1, Ordering::Relaxed) >= MOST_OUTSTANDING {
-            self.shared.outstanding.fetch_sub(1, Ordering::Relaxed);
-            let what = format!("{MOST_OUTSTANDING} requests are outstanding on the connection");
-            return Err(Error::new(ErrorKind::Full, what));
-        }
-        self.requests.send(request).map_err(|_| closed())
+        self.0.0.send(request)
     }
 
     /// Hands a request over at once; the returned future only waits for the answer.
@@ -110,10 +98,10 @@ impl Connection {
 
 impl WeakConnection {
     pub(super) fn upgrade(&self) -> Option<Connection> {
-        self.requests.upgrade().map(|requests| Connection { requests, shared: self.shared.clone() })
+        self.0.upgrade().map(Connection)
     }
 }
 
-fn closed() -> Error {
+pub(super) fn closed() -> Error {
     Error::new(ErrorKind::Closed, "the client was closed")
 }

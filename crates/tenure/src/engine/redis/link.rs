@@ -6,8 +6,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf, WriteHalf};
+use tokio::net::{TcpStream, tcp};
+use tokio_rustls::client::TlsStream;
 
 use super::names;
 use super::options::{Credentials, Options};
@@ -19,12 +20,9 @@ use crate::error::{Error, ErrorKind, Result};
 /// The oldest server that has all that is needed.
 const OLDEST_SERVER: (u32, u32) = (6, 2);
 
-trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
-impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
-
-/// A line to the server, plain or TLS, with what arrived on it and was not read yet.
+/// The side of a line that is read, with what arrived on it and was not taken yet.
 pub(super) struct Link {
-    stream: Box<dyn Stream>,
+    reader: Box<dyn AsyncRead + Unpin + Send>,
     pub(super) incoming: Incoming,
 }
 
@@ -35,10 +33,14 @@ impl fmt::Debug for Link {
 }
 
 impl Link {
+    fn new(reader: impl AsyncRead + Unpin + Send + 'static) -> Link {
+        Link { reader: Box::new(reader), incoming: Incoming::new() }
+    }
+
     /// Reads what there is; ready with 0 at the end of the line.
     pub(super) fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let mut space = ReadBuf::new(self.incoming.space());
-        match Pin::new(&mut *self.stream).poll_read(cx, &mut space) {
+        match Pin::new(&mut *self.reader).poll_read(cx, &mut space) {
             Poll::Ready(Ok(())) => {
                 let count = space.filled().len();
                 self.incoming.filled(count);
@@ -48,13 +50,48 @@ impl Link {
             Poll::Pending => Poll::Pending,
         }
     }
+}
+
+/// The side of a line that is written.
+#[derive(Debug)]
+pub(super) enum Writer {
+    Plain(tcp::OwnedWriteHalf),
+    Tls(Box<WriteHalf<TlsStream<TcpStream>>>),
+}
+
+impl Writer {
+    /// Whether [`write_now`](Writer::write_now) may do.
+    pub(super) fn takes_at_once(&self) -> bool {
+        matches!(self, Writer::Plain(_))
+    }
+
+    /// Writes without waiting, on any thread.
+    pub(super) fn write_now(&self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Writer::Plain(stream) => stream.try_write(bytes),
+            Writer::Tls(_) => Err(io::ErrorKind::WouldBlock.into()),
+        }
+    }
+
+    fn stream(&mut self) -> Pin<&mut (dyn AsyncWrite + Unpin + Send)> {
+        match self {
+            Writer::Plain(stream) => Pin::new(stream),
+            Writer::Tls(stream) => Pin::new(stream),
+        }
+    }
 
     pub(super) fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut *self.stream).poll_write(cx, bytes)
+        self.stream().poll_write(cx, bytes)
     }
 
     pub(super) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.stream).poll_flush(cx)
+        self.stream().poll_flush(cx)
+    }
+
+    async fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let mut stream = self.stream();
+        stream.write_all(bytes).await?;
+        stream.flush().await
     }
 }
 
@@ -62,6 +99,7 @@ impl Link {
 #[derive(Debug)]
 pub(super) struct Established {
     pub(super) link: Link,
+    pub(super) writer: Writer,
     /// The counter of tokens at its beginning: a number not above it is no grant (R6).
     pub(super) floor: u64,
     /// Messages that came during the checks.
@@ -81,8 +119,8 @@ pub(super) async fn establish(
         Error::new(ErrorKind::Unavailable, what).advice(format!("check host and port, and {wrong}"))
     };
     let result = tokio::time::timeout(within, async {
-        let link = open_line(options).await?;
-        Dialog { link, early: Vec::new() }.run(options, channel).await
+        let (link, writer) = open_line(options).await?;
+        Dialog { link, writer, early: Vec::new() }.run(options, channel).await
     });
     result.await.unwrap_or_else(|_| Err(late())).map_err(|error| error.engine("redis").operation("connect"))
 }
@@ -96,25 +134,24 @@ fn broken(options: &Options) -> impl FnOnce(io::Error) -> Error {
     }
 }
 
-async fn open_line(options: &Options) -> Result<Link> {
+async fn open_line(options: &Options) -> Result<(Link, Writer)> {
     let stream = TcpStream::connect((options.host.as_str(), options.port)).await.map_err(broken(options))?;
     stream.set_nodelay(true).map_err(broken(options))?;
-    let stream: Box<dyn Stream> = match &options.tls {
-        None => Box::new(stream),
-        Some(config) => {
-            let connector = tokio_rustls::TlsConnector::from(config.clone());
-            let name = options.server_name()?;
-            Box::new(connector.connect(name, stream).await.map_err(|error| {
-                broken(options)(error)
-                    .advice("check that the server speaks TLS on this port, and its certificate")
-            })?)
-        }
+    let Some(config) = &options.tls else {
+        let (reader, writer) = stream.into_split();
+        return Ok((Link::new(reader), Writer::Plain(writer)));
     };
-    Ok(Link { stream, incoming: Incoming::new() })
+    let connector = tokio_rustls::TlsConnector::from(config.clone());
+    let stream = connector.connect(options.server_name()?, stream).await.map_err(|error| {
+        broken(options)(error).advice("check that the server speaks TLS on this port, and its certificate")
+    })?;
+    let (reader, writer) = tokio::io::split(stream);
+    Ok((Link::new(reader), Writer::Tls(Box::new(writer))))
 }
 
 struct Dialog {
     link: Link,
+    writer: Writer,
     early: Vec<Value>,
 }
 
@@ -132,13 +169,11 @@ impl Dialog {
             self.probe(options, channel).await?;
         }
         let floor = self.raise(options, &run_id).await?;
-        Ok(Established { link: self.link, floor, early: self.early })
+        Ok(Established { link: self.link, writer: self.writer, floor, early: self.early })
     }
 
     async fn send(&mut self, options: &Options, command: Encoder) -> Result<()> {
-        let stream = &mut self.link.stream;
-        stream.write_all(&command.into_bytes()).await.map_err(broken(options))?;
-        stream.flush().await.map_err(broken(options))
+        self.writer.write_all(&command.into_bytes()).await.map_err(broken(options))
     }
 
     async fn receive(&mut self, options: &Options) -> Result<Value> {
@@ -149,7 +184,7 @@ impl Dialog {
             if let Some(value) = next {
                 return Ok(value);
             }
-            let count = self.link.stream.read(self.link.incoming.space()).await.map_err(broken(options))?;
+            let count = self.link.reader.read(self.link.incoming.space()).await.map_err(broken(options))?;
             if count == 0 {
                 return Err(broken(options)(io::ErrorKind::UnexpectedEof.into()));
             }

@@ -9,6 +9,7 @@ mod actor;
 mod answers;
 mod calls;
 mod connection;
+mod lane;
 mod link;
 mod names;
 mod options;
@@ -24,16 +25,16 @@ mod tests;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::runtime::Handle;
 
-use self::actor::{Actor, Meters, Subscriber};
+use self::actor::{Actor, Subscriber};
 use self::answers::{Entered, FOREIGN_POLL, InTheWay, Said, entered, said, seen, unexpected};
 use self::calls::ClaimParts;
 use self::connection::{Connection, Request};
+use self::lane::{Meters, Shared};
 use self::names::Names;
 pub use self::options::{Credentials, DEFAULT_REQUEST_LIMIT, Options};
 use self::pushes::Pushes;
@@ -98,28 +99,33 @@ impl Options {
     pub async fn connect(self, background: &Background) -> Result<Redis> {
         let options = Arc::new(self);
         let prefix = options.prefix.clone();
-        let (commands, command_requests, command_shared) = Connection::new();
-        let (renewals, renewal_requests, renewal_shared) = Connection::new();
+        let renewal_options = Arc::new(options.for_renewals());
+        let command_lane =
+            Arc::new(Shared::new(options.limit, background.is_on_the_callers_thread(), Meters::new()));
+        let renewal_lane = Arc::new(Shared::new(renewal_options.limit, false, Meters::new()));
+        let commands = Connection::new(command_lane.clone());
+        let renewals = Connection::new(renewal_lane.clone());
         let counter = names::counter(&prefix);
         let channel = names::channel(&prefix, background.owner());
         let pushes = Arc::new(Pushes::new(&prefix, hand_back(&commands, &prefix, &counter)));
 
         let subscriber = Subscriber { channel: channel.clone(), pushes: pushes.clone() };
-        let meters = (Meters::new(), Meters::new());
         let first = establish_on(background.requests(), &options, Some(channel.clone())).await?;
         let second = establish_on(background.renewals(), &options, None).await?;
         // Here, not only where the connection runs: the first request may be made before that begins.
-        command_shared.floor.store(first.floor, Ordering::Release);
-        renewal_shared.floor.store(second.floor, Ordering::Release);
-        let actor_options = options.clone();
-        background.requests().spawn(async move {
-            let listens = Some(subscriber);
-            Actor::new(command_requests, command_shared, actor_options, listens, meters.0).run(first).await;
-        });
-        let actor_options = Arc::new(options.for_renewals());
-        background.renewals().spawn(async move {
-            Actor::new(renewal_requests, renewal_shared, actor_options, None, meters.1).run(second).await;
-        });
+        command_lane.set_floor(first.floor);
+        renewal_lane.set_floor(second.floor);
+        // Made here: if the runtime ends before they run, whoever asks must still be told.
+        let actor = {
+            let _runtime = background.requests().enter();
+            Actor::new(command_lane, options.clone(), Some(subscriber))
+        };
+        background.requests().spawn(actor.run(first));
+        let actor = {
+            let _runtime = background.renewals().enter();
+            Actor::new(renewal_lane, renewal_options, None)
+        };
+        background.renewals().spawn(actor.run(second));
         Ok(Redis {
             prefix,
             counter,

@@ -9,17 +9,22 @@ use clap::Args;
 use tenure::{Key, Lease, LossCause, Moment, Mutex, Released, Tenure};
 use tokio::time;
 
-use crate::child::Child;
-use crate::engine_url::{EngineArgs, Source};
+use crate::engine_url::{EngineArgs, EngineUrl, Source};
 use crate::exit::Exit;
+use crate::guard::talk::{OnLost, Terms};
 use crate::signals::Signals;
 use crate::{duration, say};
 
-/// How long a command that lost its lock may take to end after it was asked to, unless validity
-/// ends before that.
+mod guarded;
+mod terminal;
+mod waiting;
+mod watch;
+
+use guarded::Guarded;
+use watch::{Outcome, Watch, Why};
+
+/// How long a command may take to end after it was asked to, unless said; at most a third of the term.
 const GRACE: Duration = Duration::from_secs(2);
-/// Killing takes a moment; it happens this long before validity ends.
-const KILL_AHEAD: Duration = Duration::from_millis(20);
 /// How long saying goodbye to the engine may take when nothing depends on it any more.
 const GOODBYE: Duration = Duration::from_secs(2);
 /// How often it is looked whether a lease has its full term.
@@ -45,6 +50,32 @@ pub(crate) struct Run {
     #[arg(long)]
     pub(crate) no_wait: bool,
 
+    /// What becomes of the command when the lock is lost, or cannot be renewed any more.
+    ///
+    /// terminate: TERM to its process group so long before the lock can be somebody else's that --grace
+    /// is over by then, then KILL. kill: KILL. ignore: it is said and the command runs on, without
+    /// a lock. In each case `tenure` ends with 76.
+    #[arg(long, value_name = "WHAT", default_value = "terminate")]
+    pub(crate) on_lost: OnLost,
+
+    /// How long the command may take to end from TERM to KILL: 2s unless said; at most a third of the
+    /// term.
+    #[arg(long, value_name = "DURATION", value_parser = duration::any, allow_hyphen_values = true)]
+    pub(crate) grace: Option<Duration>,
+
+    /// End the command (TERM, and KILL after --grace) when it has held the lock for so long; `tenure`
+    /// ends with 76 then.
+    #[arg(long, value_name = "DURATION", value_parser = duration::above_zero, allow_hyphen_values = true)]
+    pub(crate) max_hold: Option<Duration>,
+
+    /// The exit code in place of 75: not acquired in time.
+    #[arg(long, value_name = "N")]
+    pub(crate) busy_code: Option<u8>,
+
+    /// The exit code in place of 76: the lock was lost.
+    #[arg(long, value_name = "N")]
+    pub(crate) lost_code: Option<u8>,
+
     /// Say on standard error which engine is used and when the lock is granted and released.
     #[arg(short, long)]
     pub(crate) verbose: bool,
@@ -60,6 +91,13 @@ pub(crate) struct Run {
 
 /// Runs it, and says how `tenure` should end.
 pub(crate) async fn run(args: Run) -> Exit {
+    match (carry_out(&args).await, args.busy_code, args.lost_code) {
+        (Exit::NotAcquired, Some(code), _) | (Exit::Lost, _, Some(code)) => Exit::Own(code),
+        (exit, ..) => exit,
+    }
+}
+
+async fn carry_out(args: &Run) -> Exit {
     let chosen = Key::new(&args.key).map_err(|error| error.to_string());
     let url = match chosen.and_then(|_| args.engine.choose()) {
         Ok(url) => url,
@@ -81,20 +119,37 @@ pub(crate) async fn run(args: Run) -> Exit {
         },
         signal = signals.next() => return Exit::of_signal(signal.as_raw()),
     };
-    let exit = under_lock(&args, &tenure, &mut signals).await;
+    let exit = under_lock(args, &url, &tenure, &mut signals).await;
     // Nothing waits for this any more, yet what is left at the engine should go.
     let _ = time::timeout(GOODBYE, tenure.close()).await;
     exit
 }
 
+/// The grace, if it fits the term.
+fn grace(args: &Run, term: Duration) -> Result<Duration, String> {
+    let most = term / 3;
+    match args.grace {
+        None => Ok(GRACE.min(most)),
+        Some(grace) if grace <= most => Ok(grace),
+        Some(grace) => Err(format!(
+            "--grace {grace:?} is longer than a third of the term, which is {term:?}; \
+             say a shorter one, or a longer --ttl"
+        )),
+    }
+}
+
 /// Acquires, runs the command, releases.
-async fn under_lock(args: &Run, tenure: &Tenure, signals: &mut Signals) -> Exit {
+async fn under_lock(args: &Run, url: &EngineUrl, tenure: &Tenure, signals: &mut Signals) -> Exit {
     let term = args.ttl.unwrap_or(tenure.default_term());
+    let grace = match grace(args, term) {
+        Ok(grace) => grace,
+        Err(what) => return not_run(Exit::Usage, &what),
+    };
     let mutex = tenure.mutex(&args.key).ttl(term).class("run");
     let lease = tokio::select! {
         // Dropping the other branch leaves the queue.
         signal = signals.next() => return Exit::of_signal(signal.as_raw()),
-        acquired = acquire(args, &mutex) => match acquired {
+        acquired = waiting::shown(tenure, &mutex, &args.key, acquire(args, &mutex)) => match acquired {
             Ok(Some(lease)) => lease,
             Ok(None) => {
                 let engine = tenure.promises().engine;
@@ -106,6 +161,7 @@ async fn under_lock(args: &Run, tenure: &Tenure, signals: &mut Signals) -> Exit 
             Err(error) => return not_run(Exit::of_error(&error), &error.to_string()),
         },
     };
+    let granted = Moment::now();
     tokio::select! {
         signal = signals.next() => {
             release(args, lease).await;
@@ -118,14 +174,27 @@ async fn under_lock(args: &Run, tenure: &Tenure, signals: &mut Signals) -> Exit 
     if args.verbose {
         say::line(&format!("granted \"{}\" with token {}", shown(&args.key), lease.token()));
     }
-    let token = lease.token().to_string();
-    match Child::start(&args.command, &[("TENURE_KEY", &args.key), ("TENURE_TOKEN", &token)]) {
-        Ok(child) => watch(args, lease, child, signals).await,
-        Err(error) => {
-            release(args, lease).await;
-            could_not_start(args, &error)
-        }
-    }
+    let terms = Terms { valid_until: lease.valid_until(), term, grace, on_lost: args.on_lost };
+    let outcome = match start(args, url, tenure, &lease, terms) {
+        Ok(guarded) => Watch::new(args, &lease, terms, granted, guarded).until_gone(signals).await,
+        Err(error) => Outcome::NotStarted(error),
+    };
+    give_back(args, lease, outcome).await
+}
+
+fn start(args: &Run, url: &EngineUrl, tenure: &Tenure, lease: &Lease, terms: Terms) -> io::Result<Guarded> {
+    let variables = [
+        ("TENURE_KEY", args.key.clone()),
+        ("TENURE_TOKEN", lease.token().to_string()),
+        ("TENURE_OWNER", lease.owner().to_string()),
+        ("TENURE_ENGINE", url.to_string()),
+    ];
+    Guarded::start(&args.command, &variables, terms, life(tenure))
+}
+
+/// With sqlite, the open file on which the lock's life rests.
+fn life(_tenure: &Tenure) -> Option<std::os::fd::BorrowedFd<'_>> {
+    None
 }
 
 async fn acquire(args: &Run, mutex: &Mutex) -> tenure::Result<Option<Lease>> {
@@ -150,32 +219,6 @@ pub(crate) async fn full_term(lease: &Lease, term: Duration) -> Result<(), LossC
     if lease.is_held() { Ok(()) } else { Err(lease.lost().await) }
 }
 
-/// Waits for the command's end, passes signals on, and ends it if the lock is lost.
-async fn watch(args: &Run, lease: Lease, mut child: Child, signals: &mut Signals) -> Exit {
-    let cause = loop {
-        tokio::select! {
-            biased;
-            () = child.ended() => break None,
-            cause = lease.lost() => break Some(cause),
-            signal = signals.next() => child.pass_on(signal),
-        }
-    };
-    let Some(cause) = cause else {
-        let status = child.finish();
-        return released(args, lease, status).await;
-    };
-    let left = lease.valid_until().since(Moment::now());
-    // Half of it, if there is hardly any: a short term is told of late.
-    let patience = GRACE.min(left.saturating_sub(KILL_AHEAD.min(left / 2)));
-    child.ask_to_end();
-    say::line(&format!("lost \"{}\": {}; the command is ended", shown(&args.key), why(cause)));
-    child.end_within(patience).await;
-    match child.finish() {
-        Some(_) => Exit::Lost,
-        None => say::because(Exit::Lost, "the command was killed, but has not ended yet"),
-    }
-}
-
 fn why(cause: LossCause) -> &'static str {
     match cause {
         LossCause::Taken => "the engine says that it is not ours any more",
@@ -184,9 +227,31 @@ fn why(cause: LossCause) -> &'static str {
     }
 }
 
+/// Gives the lock back after nothing is left of the command, and says how `tenure` should end.
+async fn give_back(args: &Run, lease: Lease, outcome: Outcome) -> Exit {
+    match outcome {
+        Outcome::NotStarted(error) => {
+            release(args, lease).await;
+            could_not_start(args, &error)
+        }
+        Outcome::Ended(status) => released(args, lease, status).await,
+        // If it is ours after all it is given back in the background, and the goodbye waits for that.
+        Outcome::Forced(Why::Lost(_) | Why::Late) => Exit::Lost,
+        Outcome::Forced(Why::MaxHold) => {
+            release(args, lease).await;
+            Exit::Lost
+        }
+        Outcome::Unguarded => {
+            release(args, lease).await;
+            say::because(Exit::Bug, "the process that guards the command was ended, so the command was, too")
+        }
+        Outcome::StillThere => say::because(Exit::Lost, "the command was killed, but has not ended yet"),
+    }
+}
+
 /// Gives the lock back after the command has ended.
-async fn released(args: &Run, lease: Lease, status: Option<ExitStatus>) -> Exit {
-    let exit = status.map_or(Exit::Bug, Exit::of_child);
+async fn released(args: &Run, lease: Lease, status: ExitStatus) -> Exit {
+    let exit = Exit::of_child(status);
     match release(args, lease).await {
         Some(Released::WasLost) => {
             let what = format!(

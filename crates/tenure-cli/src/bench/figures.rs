@@ -143,7 +143,7 @@ pub(super) fn shown(value: f64) -> String {
 fn grouped(digits: &str) -> String {
     let mut text = String::new();
     for (at, digit) in digits.char_indices() {
-        if at > 0 && (digits.len() - at) % 3 == 0 {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
             text.push(',');
         }
         text.push(digit);

@@ -4,7 +4,6 @@
 use std::time::{Duration, Instant};
 
 use tenure::Tenure;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinSet;
 
 use super::figures::Figures;
@@ -66,23 +65,17 @@ async fn one(holder: Tenure, waiter: Tenure, key: String, quiet: Duration) -> Re
 async fn raw_publish(server: Server, quiet: Duration) -> Result<Duration> {
     let channel = format!("{}channel", server.prefix);
     let mut subscriber = server.open()?.into_tokio()?;
-    ask(&mut subscriber, &["SUBSCRIBE", &channel]).await?;
+    subscriber.ask(&request(&["SUBSCRIBE", &channel])).await?;
     let mut listening = JoinSet::new();
     listening.spawn(async move {
-        let read = subscriber.read(&mut [0; 256]).await?;
-        Ok::<_, std::io::Error>((read, Instant::now()))
+        subscriber.hear().await?;
+        Ok::<_, Box<dyn std::error::Error + Send + Sync>>(Instant::now())
     });
     let mut publisher = server.open()?.into_tokio()?;
-    ask(&mut publisher, &["PING"]).await?;
+    publisher.ask(&request(&["PING"])).await?;
     tokio::time::sleep(quiet).await;
     let sent = Instant::now();
-    ask(&mut publisher, &["PUBLISH", &channel, "x"]).await?;
-    let (_, heard) = listening.join_next().await.ok_or("the subscriber is gone")???;
+    publisher.ask(&request(&["PUBLISH", &channel, "x"])).await?;
+    let heard = listening.join_next().await.ok_or("the subscriber is gone")???;
     Ok(heard.saturating_duration_since(sent))
-}
-
-async fn ask(stream: &mut tokio::net::TcpStream, words: &[&str]) -> Result<()> {
-    stream.write_all(&request(words)).await?;
-    let read = stream.read(&mut [0; 256]).await?;
-    if read == 0 { Err("the server closed the connection".into()) } else { Ok(()) }
 }

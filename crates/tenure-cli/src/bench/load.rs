@@ -8,9 +8,9 @@ use hdrhistogram::Histogram;
 use tenure::{Mutex, Released};
 use tokio::task::JoinSet;
 
+use super::Result;
 use super::figures::Figures;
 use super::machine::process_cpu;
-use super::{Result, Stop};
 
 /// Longer than this, and it is counted as so long.
 const LONGEST: Duration = Duration::from_secs(600);
@@ -70,20 +70,6 @@ impl Window {
         tokio::time::sleep_until(self.end.into()).await;
         process_cpu().saturating_sub(before)
     }
-
-    /// The same for threads.
-    pub(super) fn cpu_blocking(self, stop: &Stop) -> Duration {
-        let until = |moment: Instant| {
-            while Instant::now() < moment && !stop.is_set() {
-                let left = moment.saturating_duration_since(Instant::now());
-                std::thread::sleep(left.min(Duration::from_millis(20)));
-            }
-        };
-        until(self.begin);
-        let before = process_cpu();
-        until(self.end);
-        process_cpu().saturating_sub(before)
-    }
 }
 
 /// Which time is recorded.
@@ -117,8 +103,8 @@ impl Changes {
 
 /// What one task counted.
 pub(super) struct Counted {
-    pub(super) grants: u64,
-    pub(super) times: Times,
+    grants: u64,
+    times: Times,
 }
 
 impl Counted {
@@ -202,12 +188,21 @@ pub(super) async fn closed_loop(locks: Vec<Mutex>, timed: Timed, span: Duration)
     for (who, lock) in locks.into_iter().enumerate() {
         tasks.spawn(one_task(who, lock, timed, window, changes.clone()));
     }
+    collect(tasks, &changes, window).await
+}
+
+/// Waits for the tasks that count.
+pub(super) async fn collect(
+    mut tasks: JoinSet<Result<Counted>>,
+    changes: &Changes,
+    window: Window,
+) -> Result<Load> {
     let cpu = tokio::spawn(window.cpu());
     let mut counted = Vec::new();
     while let Some(one) = tasks.join_next().await {
         counted.push(one??);
     }
-    Load::of(&counted, &changes, window, cpu.await?)
+    Load::of(&counted, changes, window, cpu.await?)
 }
 
 async fn one_task(

@@ -40,7 +40,7 @@ use crate::{duration, say};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// How many clients, tasks and connections there are at most.
+/// The most leases that are held at a time.
 const MOST_LEASES: usize = 100_000;
 /// How long saying goodbye may take.
 const GOODBYE: Duration = Duration::from_secs(8);
@@ -124,8 +124,8 @@ enum Place {
 impl Place {
     fn name(self) -> &'static str {
         match self {
-            Place::Own => "connect, 2 workers",
-            Place::Beside => "connect_beside, 1 thread",
+            Place::Own => "connect on two workers",
+            Place::Beside => "connect_beside on one thread",
         }
     }
 }
@@ -354,7 +354,7 @@ fn carry_out(step: &Step, bench: &Bench) -> Result<Row> {
 /// Separate clients are many on one runtime of two workers, also where they work beside the caller.
 fn runtime(step: &Step, place: Place) -> std::io::Result<Runtime> {
     match place {
-        Place::Beside if !step.has_separate_clients() => Builder::new_current_thread().enable_all().build(),
+        Place::Beside if !step.has_many_connections() => Builder::new_current_thread().enable_all().build(),
         _ => Builder::new_multi_thread().worker_threads(2).enable_all().build(),
     }
 }

@@ -89,8 +89,8 @@ pub(super) async fn steps(args: &BenchArgs, target: &Target) -> Result<Vec<Step>
 }
 
 impl Step {
-    pub(super) fn has_separate_clients(&self) -> bool {
-        self.kind == Kind::Clients
+    pub(super) fn has_many_connections(&self) -> bool {
+        matches!(self.kind, Kind::Clients | Kind::Poller)
     }
 
     /// Carries it out. What it acquires is given back when its clients are closed, at the latest.
@@ -117,10 +117,7 @@ impl Step {
                 closed_loop((0..size).map(lock).collect(), Timed::Wait, span).await?.turns()
             }
             Kind::Clients => clients(bench, size, span).await?.turns(),
-            Kind::Poller => {
-                let measure = move |server: Server, stop: Stop| poller::measure(&server, size, span, &stop);
-                blocking(bench, measure).await?.turns()
-            }
+            Kind::Poller => poller::measure(bench, size, span).await?.turns(),
             Kind::HandOver => handover::measure(bench, size).await?,
             Kind::Held => held::measure(bench, size, TERM, span).await?,
         };

@@ -1,53 +1,48 @@
 //! What most programs do today: `SET NX PX` each millisecond, then compare and delete. Each with a
-//! connection and a thread of its own.
+//! connection of its own, in tasks on the same runtime as our clients.
 
 use std::time::{Duration, Instant};
 
-use super::load::{Changes, Counted, Load, Window};
-use super::raw::{Connection, request};
-use super::target::Server;
-use super::{Result, Stop};
+use tokio::task::JoinSet;
+
+use super::load::{Changes, Counted, Load, Window, collect};
+use super::raw::{AsyncConnection, request};
+use super::{Bench, Result};
 
 const EACH: Duration = Duration::from_millis(1);
 
-/// Blocks until it is over.
-pub(super) fn measure(server: &Server, clients: usize, span: Duration, stop: &Stop) -> Result<Load> {
-    let key = format!("{}poller", server.prefix);
-    let connections: Vec<Connection> = (0..clients).map(|_| server.open()).collect::<Result<_>>()?;
+pub(super) async fn measure(bench: &Bench, clients: usize, span: Duration) -> Result<Load> {
+    let server = bench.target.server.as_ref().ok_or("there is no server to ask")?;
+    let mut connections = Vec::new();
+    for _ in 0..clients {
+        let mut connection = server.open()?;
+        let hash = connection.load_release()?;
+        connections.push((connection.into_tokio()?, hash));
+    }
     let (window, changes) = (Window::after_warming_up(span), Changes::new());
-    std::thread::scope(|scope| {
-        let mut threads = Vec::new();
-        for (who, connection) in connections.into_iter().enumerate() {
-            let (key, changes) = (&key, &changes);
-            let thread = std::thread::Builder::new().name("poller".to_owned());
-            threads
-                .push(thread.spawn_scoped(scope, move || poll(who, connection, key, window, changes, stop))?);
-        }
-        let cpu = window.cpu_blocking(stop);
-        let mut counted = Vec::new();
-        for thread in threads {
-            counted.push(thread.join().map_err(|_| "a poller panicked")??);
-        }
-        Load::of(&counted, &changes, window, cpu)
-    })
+    let mut tasks = JoinSet::new();
+    for (who, (connection, hash)) in connections.into_iter().enumerate() {
+        let key = format!("{}poller", server.prefix);
+        tasks.spawn(poll(who, connection, hash, key, window, changes.clone()));
+    }
+    collect(tasks, &changes, window).await
 }
 
-fn poll(
+async fn poll(
     who: usize,
-    mut connection: Connection,
-    key: &str,
+    mut connection: AsyncConnection,
+    hash: String,
+    key: String,
     window: Window,
-    changes: &Changes,
-    stop: &Stop,
+    changes: Changes,
 ) -> Result<Counted> {
     let (mut counted, value) = (Counted::new()?, format!("{who:032x}"));
-    let hash = connection.load_release()?;
-    let claim = request(&["SET", key, &value, "NX", "PX", "30000"]);
-    let release = request(&["EVALSHA", &hash, "1", key, &value]);
+    let claim = request(&["SET", &key, &value, "NX", "PX", "30000"]);
+    let release = request(&["EVALSHA", &hash, "1", &key, &value]);
     let mut asked = Instant::now();
-    while !window.is_over(Instant::now()) && !stop.is_set() {
-        if connection.flight(&claim, 1)?.first() != Some(&b'+') {
-            std::thread::sleep(EACH);
+    while !window.is_over(Instant::now()) {
+        if !connection.ask(&claim).await?.starts_with(b"+") {
+            tokio::time::sleep(EACH).await;
             continue;
         }
         let granted = Instant::now();
@@ -55,7 +50,7 @@ fn poll(
             changes.entered(who);
             counted.count(granted - asked);
         }
-        connection.flight(&release, 1)?;
+        connection.ask(&release).await?;
         asked = Instant::now();
     }
     Ok(counted)

@@ -4,6 +4,8 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
 use super::tap::Bytes;
 use super::target::Server;
 use super::{Result, Stop};
@@ -50,8 +52,7 @@ impl Connection {
             while seen < replies {
                 let Some(length) = reply_length(&self.buffer[parsed..self.filled]) else { break };
                 if self.buffer[parsed] == b'-' {
-                    let words = String::from_utf8_lossy(&self.buffer[parsed + 1..parsed + length]);
-                    return Err(format!("the server refused a raw request: {}", words.trim()).into());
+                    return Err(refused(&self.buffer[parsed + 1..parsed + length]));
                 }
                 parsed += length;
                 seen += 1;
@@ -68,10 +69,35 @@ impl Connection {
     }
 
     /// The same connection for a tokio runtime.
-    pub(super) fn into_tokio(self) -> Result<tokio::net::TcpStream> {
+    pub(super) fn into_tokio(self) -> Result<AsyncConnection> {
         self.stream.set_nonblocking(true)?;
-        Ok(tokio::net::TcpStream::from_std(self.stream)?)
+        Ok(AsyncConnection(tokio::net::TcpStream::from_std(self.stream)?))
     }
+}
+
+/// One request at a time, with an answer of a few bytes.
+pub(super) struct AsyncConnection(tokio::net::TcpStream);
+
+impl AsyncConnection {
+    pub(super) async fn ask(&mut self, request: &[u8]) -> Result<Vec<u8>> {
+        self.0.write_all(request).await?;
+        self.hear().await
+    }
+
+    /// What comes next. A reply of a few bytes comes as a whole.
+    pub(super) async fn hear(&mut self) -> Result<Vec<u8>> {
+        let mut buffer = [0; 256];
+        let read = self.0.read(&mut buffer).await?;
+        match buffer[..read].first() {
+            None => Err("the server closed the connection".into()),
+            Some(b'-') => Err(refused(&buffer[1..read])),
+            Some(_) => Ok(buffer[..read].to_vec()),
+        }
+    }
+}
+
+fn refused(words: &[u8]) -> Box<dyn std::error::Error + Send + Sync> {
+    format!("the server refused a raw request: {}", String::from_utf8_lossy(words).trim()).into()
 }
 
 /// The length of the reply at the beginning of `bytes`, if it is there as a whole.

@@ -98,6 +98,32 @@ fn golden_json_on_memory() {
     );
 }
 
+/// Clients of one file see each other; nothing is left in it, nor beside it.
+#[test]
+fn a_file_is_measured_and_left_empty() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let file = folder.path().join("locks.sqlite");
+    let url = format!("sqlite:{}", file.display());
+    let is_clean = || {
+        let end = end_of(tenure(&["who", "--engine", &url, "--json"]));
+        assert_eq!((end.code(), end.out.as_str()), (0, ""), "{}", end.err);
+        let clients = std::fs::read_dir(folder.path().join("locks.sqlite.clients")).unwrap();
+        assert_eq!(clients.count(), 0);
+    };
+    let objects = objects(&end_of(tenure(&["bench", &url, "--quick", "--json"])));
+    assert!(of_kind(&objects, "clients")["hand_overs_per_s"].as_f64().unwrap() > 0.0);
+    is_clean();
+
+    let words = ["--only", "held", "--held", "2000", "--held-for", "30s"];
+    let running = Running::start(tenure(&[&["bench", &url], &words[..]].concat()));
+    until("leases are held", || {
+        end_of(tenure(&["who", "--engine", &url, "--json"])).out.lines().count() > 100
+    });
+    running.signal(Signal::INT);
+    assert_eq!(running.end().code(), 130);
+    is_clean();
+}
+
 /// Goals are told, whether they are met or not.
 #[test]
 fn goals_are_told_with_what_was_measured() {
@@ -121,7 +147,7 @@ fn a_table_a_page_and_charts() {
     let words = ["--quick", "--beside", "--only", "pairs,clients", "--plot", folder.to_str().unwrap()];
     let end = end_of(tenure(&[&["bench", &bench.url()], &words[..]].concat()));
     assert_eq!(end.code(), 0, "{}", end.err);
-    assert!(end.out.starts_with("redis, connect_beside, 1 thread: 1 run of 100ms each"), "{}", end.out);
+    assert!(end.out.starts_with("redis, connect_beside on one thread: 1 run of 100ms each"), "{}", end.out);
     for word in ["pairs/s", "/ replay", "16 tasks", "8 pollers, 1 ms", "most/fewest"] {
         assert!(end.out.contains(word), "{word}: {}", end.out);
     }

@@ -15,6 +15,8 @@ needed() {
     command -v redis-server >/dev/null 2>&1 || echo redis-server
     command -v tmux >/dev/null 2>&1 || echo tmux
     command -v faketime >/dev/null 2>&1 || echo faketime
+    command -v python3 >/dev/null 2>&1 || echo python3
+    command -v go >/dev/null 2>&1 || echo golang-go
     [ -e /etc/ssl/certs/ca-certificates.crt ] || echo ca-certificates
 }
 

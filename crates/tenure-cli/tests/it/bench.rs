@@ -98,6 +98,32 @@ fn golden_json_on_memory() {
     );
 }
 
+/// Clients of one file see each other; nothing is left in it, nor beside it.
+#[test]
+fn a_file_is_measured_and_left_empty() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let file = folder.path().join("locks.sqlite");
+    let url = format!("sqlite:{}", file.display());
+    let is_clean = || {
+        let end = end_of(tenure(&["who", "--engine", &url, "--json"]));
+        assert_eq!((end.code(), end.out.as_str()), (0, ""), "{}", end.err);
+        let clients = std::fs::read_dir(folder.path().join("locks.sqlite.clients")).unwrap();
+        assert_eq!(clients.count(), 0);
+    };
+    let objects = objects(&end_of(tenure(&["bench", &url, "--quick", "--json"])));
+    assert!(of_kind(&objects, "clients")["hand_overs_per_s"].as_f64().unwrap() > 0.0);
+    is_clean();
+
+    let words = ["--only", "held", "--held", "2000", "--held-for", "30s"];
+    let running = Running::start(tenure(&[&["bench", &url], &words[..]].concat()));
+    until("leases are held", || {
+        end_of(tenure(&["who", "--engine", &url, "--json"])).out.lines().count() > 100
+    });
+    running.signal(Signal::INT);
+    assert_eq!(running.end().code(), 130);
+    is_clean();
+}
+
 /// Goals are told, whether they are met or not.
 #[test]
 fn goals_are_told_with_what_was_measured() {

@@ -230,6 +230,73 @@ async fn r3_a_request_that_nobody_could_take_up_is_given_up_for_certain() {
 }
 
 #[tokio::test]
+async fn r16_a_flight_that_fails_changes_nothing_and_its_members_go_alone() {
+    let place = Place::new();
+    let engine = Arc::new(place.open().await);
+    let slow = rusqlite::Connection::open(place.path()).unwrap();
+    let refuse =
+        "CREATE TRIGGER no BEFORE INSERT ON holds WHEN NEW.key = 'bad' BEGIN SELECT RAISE(ABORT, 'no'); END";
+    slow.execute_batch(refuse).unwrap();
+    slow.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let mut asked = Vec::new();
+    for key in ["good", "bad", "well"] {
+        let claim = Claim { key: Key::new(key).unwrap(), ..place.claim() };
+        let engine = engine.clone();
+        asked.push(tokio::spawn(async move { engine.claim(&claim).await }));
+    }
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    slow.execute_batch("ROLLBACK").unwrap();
+    let mut answers = Vec::new();
+    for task in asked {
+        answers.push(task.await.unwrap());
+    }
+    let [Ok(Answer::Granted(good)), Err(error), Ok(Answer::Granted(well))] = &answers[..] else {
+        panic!("{answers:?}");
+    };
+    assert!(well.raw > good.raw);
+    assert!(error.to_string().contains("\"bad\" on sqlite") && !error.may_have_taken_effect(), "{error}");
+    let holds: i64 = slow.query_row("SELECT count(*) FROM holds", [], |row| row.get(0)).unwrap();
+    assert_eq!(holds, 2);
+}
+
+/// The files of clients are gone: nobody's death is seen and nobody is told, so the terms and the refreshes of
+/// places decide, as with a store that knows no better.
+#[tokio::test]
+async fn without_the_clients_files_terms_and_refreshes_decide() {
+    let place = Place::new();
+    let (one, two) = (place.open().await, place.open().await);
+    let (held, waits) = (place.claim(), Claim { join: true, ..place.claim() });
+    granted(&one, &held).await;
+    let Ok(Answer::Busy(_busy)) = two.claim(&waits).await else { panic!("it is held") };
+    std::fs::remove_dir_all(format!("{}.clients", place.path().display())).unwrap();
+    assert!(matches!(two.renew(&[waits.stake()]).await[..], [Renewed::Waiting(_)]));
+    assert!(matches!(one.renew(&[held.stake()]).await[..], [Renewed::Kept(_)]));
+    assert_eq!(one.release(&held.stake()).await.unwrap(), Released::Released);
+    assert!(matches!(two.renew(&[waits.stake()]).await[..], [Renewed::Kept(_)]));
+    // One who comes now makes the folder anew.
+    assert!(is_busy(&place.open().await, &place.claim()).await);
+}
+
+#[tokio::test]
+async fn a_client_with_nothing_left_removes_its_files_though_a_copy_of_its_liveness_is_open() {
+    let place = Place::new();
+    let engine = place.open().await;
+    let claim = Claim { join: true, ..place.claim() };
+    granted(&engine, &claim).await;
+    assert!(is_busy(&engine, &Claim { join: true, ..place.claim() }).await);
+    let copy = engine.liveness().try_clone_to_owned().unwrap();
+    let folder = format!("{}.clients", place.path().display());
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 2);
+    for owner in engine.look(&claim.key).await.unwrap().waiters {
+        engine.release(&Claim { owner, ..claim.clone() }.stake()).await.unwrap();
+    }
+    assert_eq!(engine.release(&claim.stake()).await.unwrap(), Released::Released);
+    drop(engine);
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
+    drop(copy);
+}
+
+#[tokio::test]
 async fn a_client_that_is_being_made_is_not_taken_for_dead() {
     let place = Place::new();
     let engine = place.open().await;

@@ -118,8 +118,10 @@ async fn open(url: &str, background: &Background) -> Result<Arc<dyn Engine>> {
         #[cfg(feature = "redis")]
         "redis" | "rediss" | "redis+unix" => crate::engine::redis::open(url, background).await,
         #[cfg(not(feature = "redis"))]
-        "redis" | "rediss" | "redis+unix" => Err(Error::new(ErrorKind::Invalid, "this build has no engine for redis:")
-            .advice("switch on the feature redis of the crate tenure")),
+        "redis" | "rediss" | "redis+unix" => {
+            Err(Error::new(ErrorKind::Invalid, "this build has no engine for redis:")
+                .advice("switch on the feature redis of the crate tenure"))
+        }
         #[cfg(feature = "sqlite")]
         "sqlite" => crate::engine::sqlite::open(url, background).await,
         #[cfg(not(feature = "sqlite"))]

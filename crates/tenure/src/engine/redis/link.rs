@@ -161,9 +161,11 @@ fn no_socket(options: &Options, path: &Path, error: io::Error) -> Error {
             format!("{shown} may not be opened: {error}"),
             "let this user enter its folder and write to it (unixsocketperm)",
         ),
-        io::ErrorKind::InvalidInput => {
-            (ErrorKind::Invalid, format!("{shown} cannot be a socket's path: {error}"), "choose a shorter path")
-        }
+        io::ErrorKind::InvalidInput => (
+            ErrorKind::Invalid,
+            format!("{shown} cannot be a socket's path: {error}"),
+            "choose a shorter path",
+        ),
         // The system says of a file what it says of a socket that nobody listens on.
         io::ErrorKind::ConnectionRefused if !is_socket(path) => {
             (ErrorKind::Invalid, format!("{shown} is not a socket"), "name the server's unixsocket")

@@ -20,7 +20,10 @@ async fn what_is_no_socket_is_told_by_its_path() {
     let error = refused(&missing).await;
     assert_eq!(error.kind(), ErrorKind::Unavailable, "it may appear when the server starts");
     assert!(error.to_string().contains(missing.to_str().unwrap()), "{error}");
-    assert!(error.to_string().contains("No such file") && error.to_string().contains("check the path"), "{error}");
+    assert!(
+        error.to_string().contains("No such file") && error.to_string().contains("check the path"),
+        "{error}"
+    );
 
     let file = folder.path().join("file");
     std::fs::write(&file, "").unwrap();

@@ -65,6 +65,20 @@ fn input_that_has_ended_already_releases_at_once() {
     assert_eq!(bench.traces(), [""; 0]);
 }
 
+/// Also where the first ones have to make the store.
+#[test]
+fn many_that_start_at_once_all_come_in() {
+    for _ in 0..5 {
+        let bench = Bench::new();
+        for url in urls(&bench) {
+            let mut all: Vec<_> = (0..6).map(|n| Piped::hold(&url, &[&format!("k{n}")])).collect();
+            for hold in &mut all {
+                hold.event("granted");
+            }
+        }
+    }
+}
+
 #[test]
 fn a_signal_releases() {
     let bench = Bench::new();

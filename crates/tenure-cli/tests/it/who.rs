@@ -24,11 +24,11 @@ fn it_shows_who_holds_and_how_many_wait() {
     let bench = Bench::new();
     for url in urls(&bench) {
         let run = bench.run_on(&url, &["jobs/nightly", "--", "sleep", "30"]);
+        until("the first is held", || rows(&who(&url, &["--json"])).len() == 1);
         let mut hold = Piped::hold(&url, &["--ttl", "20s", "jobs/a key"]);
         let granted = hold.event("granted");
         let mut waiter = Piped::hold(&url, &["jobs/a key"]);
         waiter.event("waiting");
-        until("both are held", || rows(&who(&url, &["--json"])).len() == 2);
 
         let [held, nightly] = &rows(&who(&url, &["--json"]))[..] else { panic!("two rows") };
         assert_eq!(nightly["key"], "jobs/nightly");

@@ -8,8 +8,9 @@ use std::time::Duration;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
 use super::clock::{Boot, wall_micros};
-use super::failure::{explain, explain_io};
+use super::failure::{explain, explain_io, is_busy};
 use crate::error::{Error, ErrorKind, Result};
+use crate::time::Moment;
 
 /// The version of the tables below. A file of a newer one is refused.
 const VERSION: i64 = 1;
@@ -112,8 +113,7 @@ impl Database {
         if !self.is_ours()? {
             self.check_foreign()?;
         }
-        let mode: String =
-            self.connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0)).map_err(failed)?;
+        let mode = self.write_ahead().map_err(failed)?;
         if mode != "wal" {
             let what = format!("{} cannot have a write-ahead log here (SQLite says {mode})", path.display());
             return Err(Error::new(ErrorKind::Unsupported, what).advice("put it on a local disk"));
@@ -122,6 +122,20 @@ impl Database {
         self.make_tables(boot).map_err(failed)?;
         self.forget_other_boots(boot).map_err(failed)?;
         self.connection.busy_timeout(BUSY).map_err(failed)
+    }
+
+    /// Switches to a write-ahead log. Where two processes open a new file at once, SQLite refuses one of them
+    /// without asking its busy handler, since both read and want to write.
+    fn write_ahead(&self) -> rusqlite::Result<String> {
+        let until = Moment::now() + OPENING;
+        loop {
+            match self.connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0)) {
+                Err(error) if is_busy(&error) && Moment::now() < until => {
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+                answer => return answer,
+            }
+        }
     }
 
     fn number(&self, pragma: &str) -> rusqlite::Result<i64> {

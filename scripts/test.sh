@@ -13,7 +13,10 @@ say() { printf 'test.sh: %s\n' "$*" >&2; }
 needed() {
     command -v cc >/dev/null 2>&1 || echo build-essential
     command -v redis-server >/dev/null 2>&1 || echo redis-server
+    command -v tmux >/dev/null 2>&1 || echo tmux
     command -v faketime >/dev/null 2>&1 || echo faketime
+    command -v python3 >/dev/null 2>&1 || echo python3
+    command -v go >/dev/null 2>&1 || echo golang-go
     [ -e /etc/ssl/certs/ca-certificates.crt ] || echo ca-certificates
 }
 

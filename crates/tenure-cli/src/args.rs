@@ -8,7 +8,7 @@ use crate::exit;
 use crate::hold::{self, Hold};
 use crate::manual::{self, Completions, Man};
 use crate::release::{self, Release};
-use crate::run::Run;
+use crate::run::{self, Run};
 use crate::who::{self, Who};
 
 /// Holds a lock in a distributed system while a command runs.
@@ -23,9 +23,10 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Run a command while holding a lock.
     ///
-    /// The lock is released when the command has ended. The command finds TENURE_KEY and TENURE_TOKEN in
-    /// its environment. If the lock is lost, the command is ended.
-    #[command(after_help = exit::HELP)]
+    /// The lock is released when nothing of the command's process group is left. The command finds TENURE_KEY,
+    /// TENURE_TOKEN, TENURE_OWNER and TENURE_ENGINE in its environment. If the lock is lost, or `tenure` is
+    /// killed or stopped, the command is ended before the lock can be somebody else's.
+    #[command(after_help = format!("{}\n\n{}", run::EXAMPLES, exit::HELP))]
     Run(Run),
 
     /// Measure what locks cost on an engine, beside the raw limits of its server.

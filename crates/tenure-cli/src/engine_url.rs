@@ -6,6 +6,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 
 use clap::Args;
+use tenure::engine::sqlite;
 
 /// Which engine, as every subcommand that needs one is told.
 #[derive(Args, Clone, Debug)]
@@ -38,7 +39,7 @@ impl fmt::Display for Source {
             Source::Option => "--engine",
             Source::Variable => "TENURE_URL",
             Source::File => "TENURE_URL_FILE",
-            Source::Default => "unless said",
+            Source::Default => "the state folder",
         })
     }
 }
@@ -64,12 +65,13 @@ impl EngineArgs {
                 .map_err(|error| format!("TENURE_URL_FILE: {path} could not be read: {error}"))?;
             return checked(text.lines().next().unwrap_or_default().to_owned(), Source::File);
         }
-        Ok(EngineUrl { url: format!("sqlite:{}/locks.sqlite", state_folder()?), source: Source::Default })
+        let url = sqlite::url_of(&state_folder()?.join("locks.sqlite"));
+        Ok(EngineUrl { url, source: Source::Default })
     }
 }
 
 /// The folder of the user's own engine, made if it is not there: for nobody else to read.
-fn state_folder() -> Result<String, String> {
+fn state_folder() -> Result<PathBuf, String> {
     const ADVICE: &str = "say --engine URL, or set TENURE_URL or TENURE_URL_FILE";
     let state = match (variable("XDG_STATE_HOME")?, variable("HOME")?) {
         // The base directory specification has relative ones ignored.
@@ -81,8 +83,7 @@ fn state_folder() -> Result<String, String> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(|error| {
         format!("no engine is named, and the folder {} cannot be made: {error}; {ADVICE}", folder.display())
     })?;
-    // Both variables were checked to be UTF-8.
-    Ok(folder.display().to_string())
+    Ok(folder)
 }
 
 impl EngineUrl {
@@ -115,6 +116,8 @@ impl fmt::Display for EngineUrl {
         };
         let (slashes, rest) = rest.strip_prefix("//").map_or(("", rest), |rest| ("//", rest));
         let shown = match rest.rsplit_once('@') {
+            // A path, in which nothing is secret.
+            _ if scheme == "sqlite" => rest,
             Some((login, _)) if login.contains(['?', '#', '/']) => "...",
             Some((_, place)) => place,
             None => rest,
@@ -138,6 +141,7 @@ mod tests {
             ("redis://h/?password=secret", "redis://h/"),
             ("redis://h/?password=sec@ret", "redis://..."),
             ("memory:", "memory:"),
+            ("sqlite:/state/me@host/x.sqlite?ttl=5s", "sqlite:/state/me@host/x.sqlite"),
             ("secret", "(a URL without a scheme)"),
         ];
         for (url, shown) in table {

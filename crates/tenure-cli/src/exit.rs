@@ -72,9 +72,9 @@ Exit codes:
   the command's own code, or 128 + the number of the signal that ended it
   64   wrong usage or input: an option, the key, a duration, the engine's URL
   69   the engine could not be reached or refused, or the lock could not be used
-  70   a bug of ours
+  70   a bug of ours, or the process that guards the command was killed
   75   not acquired in time
-  76   the lock was lost; the command was ended
+  76   the lock was lost, or held for all of --max-hold; the command was ended
   126  the command could not be executed
   127  the command was not found
   130  interrupted while waiting (128 + the signal's number)";

@@ -23,6 +23,8 @@ use crate::{duration, json, say};
 const SOON: Duration = Duration::from_millis(100);
 /// How often it is looked who is in the way.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// How often it is looked whether a reader has made room for the grant.
+const ROOM: Duration = Duration::from_millis(20);
 
 /// Examples and codes, as `--help` shows them.
 pub(crate) const HELP: &str = "\
@@ -192,10 +194,9 @@ async fn until_the_end(args: &Hold, tenure: &Tenure, mut ends: Ends<'_>) -> Exit
             Ok(Ok(Some(lease))) => lease,
         },
     };
-    // A grant that was handed over has a short term at first; whoever reads *granted* should have a whole one.
     let kept = tokio::select! {
         exit = ends.next() => return teller.release(lease, exit).await,
-        kept = full_term(&lease, term) => kept,
+        kept = in_full(&lease, term) => kept,
     };
     let written = match kept {
         Ok(()) => streams::print(&json::line(&teller.granted(&lease, term))),
@@ -205,6 +206,19 @@ async fn until_the_end(args: &Hold, tenure: &Tenure, mut ends: Ends<'_>) -> Exit
         Ok(()) => keep(args, &teller, lease, term, ends).await,
         Err(error) => teller.release(lease, streams::failed(&error)).await,
     }
+}
+
+/// Waits until *granted* can be told: a grant that was handed over has a short term at first, and whoever reads
+/// of it should have a whole one; and there must be room for the line.
+async fn in_full(lease: &Lease, term: Duration) -> Result<(), LossCause> {
+    full_term(lease, term).await?;
+    while !streams::has_room() {
+        tokio::select! {
+            cause = lease.lost() => return Err(cause),
+            () = time::sleep(ROOM) => {}
+        }
+    }
+    Ok(())
 }
 
 /// Holds it until something ends it.
@@ -294,7 +308,7 @@ impl Teller<'_> {
         }
     }
 
-    /// Tells of a loss. That nobody reads it changes nothing.
+    /// Tells of a loss. Where nobody reads it, the end of the output tells the same.
     fn lost(&self, lease: &Lease, cause: LossCause) -> Exit {
         let cause = match cause {
             LossCause::Taken => "taken",
@@ -302,7 +316,7 @@ impl Teller<'_> {
             _ => "closed",
         };
         let event = Event::Lost { about: self.about(), token: lease.token().to_string(), cause };
-        let _ = streams::print(&json::line(&event));
+        let _ = streams::offer(&json::line(&event));
         Exit::Lost
     }
 
@@ -322,7 +336,7 @@ impl Teller<'_> {
             }
         };
         // Nobody may read it any more.
-        let _ = streams::print(&json::line(&event));
+        let _ = streams::offer(&json::line(&event));
         exit
     }
 }

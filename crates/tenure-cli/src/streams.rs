@@ -33,14 +33,18 @@ pub(crate) fn print(line: &str) -> io::Result<()> {
     out.flush()
 }
 
-/// Writes a line that may be left out, unless nobody makes room for it: a reader that does not read must
-/// not make us stand still.
-pub(crate) fn offer(line: &str) -> io::Result<()> {
+/// Whether a line can be written without waiting for the reader.
+pub(crate) fn has_room() -> bool {
     let out = io::stdout();
     let mut room = [PollFd::new(&out, PollFlags::OUT)];
     let none = Timespec { tv_sec: 0, tv_nsec: 0 };
-    let ready = poll(&mut room, Some(&none)).unwrap_or(0) > 0;
-    if ready { print(line) } else { Ok(()) }
+    poll(&mut room, Some(&none)).unwrap_or(0) > 0
+}
+
+/// Writes a line, or leaves it out where the reader makes no room for it: one that does not read must not make
+/// us stand still.
+pub(crate) fn offer(line: &str) -> io::Result<()> {
+    if has_room() { print(line) } else { Ok(()) }
 }
 
 /// How to end when writing failed: as a program does that `SIGPIPE` ended, if nobody reads any more.

@@ -17,6 +17,7 @@ use crate::line::Line;
 use crate::mutex::Mutex as DistributedMutex;
 use crate::observe::{ClassMeters, DEFAULT_CLASS};
 use crate::promises::Promises;
+use crate::retry::Retry;
 use crate::time::{DEFAULT_TERM, check_term, read_span};
 use crate::work::{self, Work};
 
@@ -31,6 +32,7 @@ const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
 /// | --- | --- | --- |
 /// | `memory:` | this client only, for tests and examples | always there |
 /// | `redis://` `rediss://[user:password@]host[:port][/database]` | one Redis server | `redis` |
+/// | `redis+unix://[user:password@]/path` | one Redis server, over its socket on this machine | `redis` |
 /// | `sqlite:PATH` | a file, shared by the processes of one machine | `sqlite` |
 ///
 /// Parameters follow a `?`. `ttl=10s` is known to all engines: the term of this client's locks where
@@ -45,7 +47,21 @@ const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
 /// Nothing is stored by connecting; dropping the future closes what was opened.
 pub async fn connect(url: impl AsRef<str>) -> Result<Tenure> {
     let url = url.as_ref();
-    connect_on(url, Background::threads).await.map_err(|error| error.operation("connect"))
+    connect_on(url, Background::threads, &Retry::ONCE).await.map_err(|error| error.operation("connect"))
+}
+
+/// As [`connect`], again as `retry` says while the store is `Unavailable`: for a service that may start
+/// before its store.
+///
+/// # Errors
+/// As [`connect`]: what the last try met, with how many there were. All but `Unavailable` ends it at once, as
+/// does a policy that is out of bounds (`Invalid`).
+///
+/// # Cancel safety
+/// As [`connect`].
+pub async fn connect_retrying(url: impl AsRef<str>, retry: &Retry) -> Result<Tenure> {
+    let connecting = connect_on(url.as_ref(), Background::threads, retry);
+    connecting.await.map_err(|error| error.operation("connect"))
 }
 
 /// As [`connect`], with requests on the tokio runtime it is called in: faster on a current-thread runtime,
@@ -57,14 +73,21 @@ pub async fn connect(url: impl AsRef<str>) -> Result<Tenure> {
 /// # Cancel safety
 /// As [`connect`].
 pub async fn connect_beside(url: impl AsRef<str>) -> Result<Tenure> {
-    let connecting = connect_on(url.as_ref(), Background::beside_the_caller);
+    let connecting = connect_on(url.as_ref(), Background::beside_the_caller, &Retry::ONCE);
     connecting.await.map_err(|error| error.operation("connect"))
 }
 
-async fn connect_on(url: &str, background: fn() -> Result<Background>) -> Result<Tenure> {
-    let ttl = ttl_of(url)?;
+async fn connect_on(url: &str, background: fn() -> Result<Background>, retry: &Retry) -> Result<Tenure> {
+    let (ttl, mut tries) = (ttl_of(url)?, retry.begin()?);
     let background = background()?;
-    let engine = open(url, &background).await?;
+    let engine = loop {
+        match open(url, &background).await {
+            Ok(engine) => break engine,
+            Err(error) if error.kind() != ErrorKind::Unavailable => return Err(error),
+            Err(error) if !tries.again(&background).await => return Err(tries.in_vain(error)),
+            Err(_) => {}
+        }
+    };
     let default_term = match ttl {
         None => DEFAULT_TERM,
         Some(ttl) => {
@@ -93,10 +116,12 @@ async fn open(url: &str, background: &Background) -> Result<Arc<dyn Engine>> {
             Ok(Arc::new(Memory::new(background)))
         }
         #[cfg(feature = "redis")]
-        "redis" | "rediss" => crate::engine::redis::open(url, background).await,
+        "redis" | "rediss" | "redis+unix" => crate::engine::redis::open(url, background).await,
         #[cfg(not(feature = "redis"))]
-        "redis" | "rediss" => Err(Error::new(ErrorKind::Invalid, "this build has no engine for redis:")
-            .advice("switch on the feature redis of the crate tenure")),
+        "redis" | "rediss" | "redis+unix" => {
+            Err(Error::new(ErrorKind::Invalid, "this build has no engine for redis:")
+                .advice("switch on the feature redis of the crate tenure"))
+        }
         #[cfg(feature = "sqlite")]
         "sqlite" => crate::engine::sqlite::open(url, background).await,
         #[cfg(not(feature = "sqlite"))]
@@ -120,8 +145,8 @@ fn only_ttl(url: &str) -> Result<()> {
 
 /// What a URL of this build looks like.
 const KNOWN: &str = match (cfg!(feature = "redis"), cfg!(feature = "sqlite")) {
-    (true, true) => "write memory:, sqlite:PATH, redis://HOST:PORT or rediss://HOST:PORT",
-    (true, false) => "write memory:, redis://HOST:PORT or rediss://HOST:PORT",
+    (true, true) => "write memory:, sqlite:PATH, redis://HOST:PORT, rediss://HOST:PORT or redis+unix:///PATH",
+    (true, false) => "write memory:, redis://HOST:PORT, rediss://HOST:PORT or redis+unix:///PATH",
     (false, true) => "write memory: or sqlite:PATH",
     (false, false) => "write memory:; other engines need a feature of the crate tenure",
 };

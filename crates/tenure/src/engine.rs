@@ -39,6 +39,8 @@ pub fn known() -> Vec<Known> {
         Known { urls: memory::URLS, promises: memory::promises() },
         #[cfg(feature = "redis")]
         Known { urls: redis::URLS, promises: redis::promises() },
+        #[cfg(feature = "sqlite")]
+        Known { urls: sqlite::URLS, promises: sqlite::promises() },
     ]
 }
 

@@ -98,6 +98,11 @@ impl Error {
         self.with(|inner| inner.operation = Some(operation))
     }
 
+    /// Says something before what happened.
+    pub(crate) fn prefixed(self, words: &str) -> Error {
+        self.with(|inner| inner.what.insert_str(0, words))
+    }
+
     /// Names the key, unless one is named already.
     #[must_use]
     pub fn key(self, key: &Key) -> Error {

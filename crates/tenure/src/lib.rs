@@ -29,6 +29,7 @@
 //! | wait as long as it takes | [`Mutex::acquire`] |
 //! | wait for a while | [`Mutex::acquire_within`], which fails with [`ErrorKind::TimedOut`] |
 //! | do it only if nobody else does | [`Mutex::try_acquire`], which answers `None` |
+//! | try now and then, and outlast a short outage | [`Mutex::acquire_retrying`], with a [`Retry`] |
 //! | stop when the lease is lost | [`Lease::run`], or [`Lease::lost`] in a `select!` of your own |
 //! | no harm from a holder that stood still | [`Lease::token`], and a resource that refuses a smaller one |
 //!
@@ -41,7 +42,7 @@
 //! | URL | engine | feature |
 //! | --- | --- | --- |
 //! | `memory:` | [`engine::memory`]: this client only, for tests and examples | always there |
-//! | `redis://` `rediss://` | `engine::redis`: one Redis server, plain or over TLS | `redis` (off unless said) |
+//! | `redis://` `rediss://` `redis+unix:` | `engine::redis`: one Redis server, plain, over TLS, or over its socket | `redis` (off unless said) |
 //! | `sqlite:PATH` | `engine::sqlite`: a file, shared by the processes of one machine | `sqlite` (off unless said) |
 //!
 //! What an engine guarantees is data: [`Tenure::promises`].
@@ -70,6 +71,7 @@ pub mod engine;
 mod background;
 mod client;
 mod error;
+mod from_env;
 mod hold;
 mod inspect;
 mod keeper;
@@ -80,20 +82,23 @@ mod mutex;
 mod observe;
 mod place;
 mod promises;
+mod retry;
 mod stay;
 mod time;
 mod work;
 
 pub use background::{Background, Clock};
-pub use client::{Tenure, connect, connect_beside};
+pub use client::{Tenure, connect, connect_beside, connect_retrying};
 pub use engine::Released;
 pub use error::{Error, ErrorKind, Result};
+pub use from_env::connect_from_env;
 pub use hold::LossCause;
 pub use inspect::Listing;
 pub use key::{Key, MAX_KEY_BYTES, Owner, Token};
 pub use lease::Lease;
 pub use mutex::{MAX_VALUE_BYTES, Mutex};
 pub use promises::{Promises, Wakes};
+pub use retry::Retry;
 pub use time::{DEFAULT_TERM, Moment, drift, pushed_term, refresh_interval};
 
 /// The example of the README is compiled with the tests.

@@ -15,6 +15,7 @@ use crate::lease::Lease;
 use crate::line::{Line, closed};
 use crate::observe::ClassMeters;
 use crate::place::InTheWay;
+use crate::retry::Retry;
 use crate::time::check_term;
 
 /// The longest value of a holder, in bytes.
@@ -161,6 +162,27 @@ impl Mutex {
         attempt.end(self.complete("acquire_within", result))
     }
 
+    /// Tries as often as `retry` says, with its pauses, and never queues: who waits in a queue comes first.
+    /// For a lock that may be held for long, where nobody should hold a place in a queue meanwhile, and for
+    /// outages: a store that does not answer is tried again, unlike with the other methods.
+    ///
+    /// # Fairness
+    /// None.
+    ///
+    /// # Cancel safety
+    /// As for [`acquire`](Mutex::acquire). Between two tries nothing is asked and nothing is stored.
+    ///
+    /// # Errors
+    /// What the last try met, with how many there were: `TimedOut` if somebody else held it, `Unavailable`
+    /// if the store did not answer. All other errors of [`acquire`](Mutex::acquire) end it at once, as does
+    /// a policy that is out of bounds (`Invalid`).
+    pub async fn acquire_retrying(&self, retry: &Retry) -> Result<Lease> {
+        let span = self.span("acquire_retrying");
+        let attempt = Attempt::begin(self);
+        let result = self.retrying(retry).instrument(span).await;
+        attempt.end(self.complete("acquire_retrying", result))
+    }
+
     /// How many other clients wait for the key before this one, while it waits itself, as of the last answer
     /// of the engine. `None` while it does not wait, or where the engine keeps no queue.
     #[must_use]
@@ -203,6 +225,21 @@ impl Mutex {
         };
         let prepared = Prepared { line: core.line(&key, Mode::Exclusive), settings: Arc::new(settings) };
         Ok(self.prepared.get_or_init(|| prepared))
+    }
+
+    async fn retrying(&self, retry: &Retry) -> Result<Lease> {
+        let mut tries = retry.begin()?;
+        loop {
+            let last = match self.enter(false, None).await {
+                Ok(Some(lease)) => return Ok(lease),
+                Ok(None) => Error::new(ErrorKind::TimedOut, "somebody else holds it"),
+                Err(error) if error.kind() == ErrorKind::Unavailable => error,
+                Err(error) => return Err(error),
+            };
+            if !tries.again(&self.tenure.core().background).await {
+                return Err(tries.in_vain(last));
+            }
+        }
     }
 
     async fn enter(&self, joins: bool, wait: Option<Duration>) -> Result<Option<Lease>> {

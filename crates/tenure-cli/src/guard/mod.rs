@@ -43,7 +43,7 @@ use talk::{OnLost, Order, Report, Terms};
 pub(crate) const WORD: &str = "guard--";
 
 /// After `tenure` has died, the group is dead within half a second: killing it takes a moment, too.
-const ORPHANED: Duration = Duration::from_millis(450);
+const ORPHANED: Duration = Duration::from_millis(400);
 /// How often it is looked whether something is left.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 /// The same while it is being killed, when little time is left.
@@ -103,8 +103,6 @@ fn serve(command: &[OsString]) -> io::Result<()> {
             return writeln!(&channel, "{}", Report::Failed(errno));
         }
     }
-    // Only now: the command had to be born into the session whose terminal it may be given.
-    let _ = process::setsid();
     let mut guard = Guard::new(channel, terms, family)?;
     guard.watch()
 }
@@ -145,9 +143,13 @@ struct Guard {
 
 impl Guard {
     fn new(channel: UnixStream, terms: Terms, family: Family) -> io::Result<Guard> {
+        // Blocked only now: the command would inherit it. What a terminal or a person sends to end us is
+        // for `tenure`; its end is ours.
+        let mut mask = SigSet::all();
+        mask.remove(signal::Signal::SIGABRT);
+        mask.thread_block()?;
         let mut mask = SigSet::empty();
         mask.add(signal::Signal::SIGCHLD);
-        mask.thread_block()?;
         channel.set_nonblocking(true)?;
         Ok(Guard {
             channel,

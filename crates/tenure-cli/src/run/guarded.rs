@@ -48,7 +48,9 @@ impl Guarded {
         let mut command = Command::new(MYSELF);
         command.arg0(env::args_os().next().unwrap_or_else(|| "tenure".into()));
         command.arg(WORD).arg("--").args(line).envs(variables.iter().cloned());
-        let guard = command.stdin(Stdio::from(OwnedFd::from(its))).spawn()?;
+        // In a group of its own, so that what is typed does not end it; in this session, because a group
+        // whose parent is in another one cannot wait for the terminal: it is refused.
+        let guard = command.process_group(0).stdin(Stdio::from(OwnedFd::from(its))).spawn()?;
         let input = io::stdin();
         let files: Vec<_> = std::iter::once(input.as_fd()).chain(life).collect();
         arm(&ours, terms, &files)?;

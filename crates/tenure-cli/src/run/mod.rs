@@ -1,11 +1,14 @@
 //! `tenure run`: a command under a lock.
 
+use std::any::Any;
 use std::ffi::OsString;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::process::ExitStatus;
 use std::time::Duration;
 
 use clap::Args;
+use tenure::engine::sqlite::Sqlite;
 use tenure::{Key, Lease, LossCause, Moment, Mutex, Released, Tenure};
 use tokio::time;
 
@@ -29,6 +32,15 @@ const GRACE: Duration = Duration::from_secs(2);
 const GOODBYE: Duration = Duration::from_secs(2);
 /// How often it is looked whether a lease has its full term.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
+
+/// For `--help`.
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  tenure run jobs/nightly -- ./nightly.sh            wait for the lock, run, release it
+  tenure run --no-wait jobs/nightly -- ./nightly.sh  only if nobody else runs it; else 75
+  tenure run --wait 10m --max-hold 1h k -- make      wait ten minutes, run for an hour at most
+  tenure run --busy-code 0 --no-wait k -- ./job      for cron: that it runs elsewhere is no failure
+  TENURE_URL_FILE=/etc/tenure/url tenure run k -- ./job";
 
 /// `tenure run`.
 #[derive(Args)]
@@ -193,8 +205,9 @@ fn start(args: &Run, url: &EngineUrl, tenure: &Tenure, lease: &Lease, terms: Ter
 }
 
 /// With sqlite, the open file on which the lock's life rests.
-fn life(_tenure: &Tenure) -> Option<std::os::fd::BorrowedFd<'_>> {
-    None
+fn life(tenure: &Tenure) -> Option<BorrowedFd<'_>> {
+    let engine: &dyn Any = &**tenure.engine();
+    engine.downcast_ref::<Sqlite>().map(Sqlite::liveness)
 }
 
 async fn acquire(args: &Run, mutex: &Mutex) -> tenure::Result<Option<Lease>> {

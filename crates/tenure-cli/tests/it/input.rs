@@ -102,6 +102,30 @@ fn the_option_counts_before_the_variable_before_the_file() {
     refused(&named(None, None, Some("")), "TENURE_URL_FILE holds no URL");
 }
 
+/// Where none is named, it is a file of the user's own.
+#[test]
+fn the_engine_is_sqlite_in_the_state_folder_unless_said() {
+    use std::os::unix::fs::PermissionsExt;
+    let home = tempfile::TempDir::new().unwrap();
+    for (variable, folder) in [("HOME", ".local/state/tenure"), ("XDG_STATE_HOME", "tenure")] {
+        let mut command = tenure(&["run", "-v", "k", "--", "sh", "-c", "echo $TENURE_ENGINE"]);
+        command.env("HOME", home.path()).env_remove("XDG_STATE_HOME").env(variable, home.path());
+        let end = end_of(command);
+        let folder = home.path().join(folder);
+        let url = format!("sqlite:{}/locks.sqlite", folder.display());
+        assert_eq!((end.code(), end.out.trim()), (0, url.as_str()), "{}", end.err);
+        assert!(end.err.contains(&format!("engine {url} (from the state folder)")), "{}", end.err);
+        assert_eq!(std::fs::metadata(folder).unwrap().permissions().mode() & 0o777, 0o700);
+    }
+    let mut command = tenure(&["run", "k", "--", "true"]);
+    command.env("HOME", "").env_remove("XDG_STATE_HOME");
+    refused(&end_of(command), "HOME is not set");
+    std::fs::write(home.path().join("file"), "").unwrap();
+    let mut command = tenure(&["run", "k", "--", "true"]);
+    command.env("XDG_STATE_HOME", home.path().join("file"));
+    refused(&end_of(command), "cannot be made");
+}
+
 #[test]
 fn a_wrong_password_is_told_at_once_and_never_shown() {
     let bench =

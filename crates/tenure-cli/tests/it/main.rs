@@ -3,8 +3,16 @@
 mod bench;
 mod codes;
 mod examples;
+mod guard;
+mod hold;
+mod holding;
 mod input;
 mod lost;
+mod piped;
+mod release;
 mod signals;
 mod support;
+mod terminal;
+mod texts;
 mod waiting;
+mod who;

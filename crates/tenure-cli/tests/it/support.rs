@@ -115,6 +115,10 @@ impl Running {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
+    pub(crate) fn pid(&self) -> String {
+        self.child.id().to_string()
+    }
+
     pub(crate) fn is_running(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()
     }
@@ -171,4 +175,15 @@ pub(crate) fn until_written(path: &Path) -> String {
 pub(crate) fn runs(pid: &str) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
+}
+
+/// The process that guards the command of a `tenure run`.
+pub(crate) fn guard_of(run: &Running) -> String {
+    let path = format!("/proc/{0}/task/{0}/children", run.pid());
+    std::fs::read_to_string(path).unwrap().trim().to_owned()
+}
+
+/// Kills one process.
+pub(crate) fn kill(pid: &str, signal: Signal) {
+    kill_process(Pid::from_raw(pid.parse().unwrap()).unwrap(), signal).unwrap();
 }

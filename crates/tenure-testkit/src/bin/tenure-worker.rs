@@ -1,14 +1,14 @@
 //! A process that works under a lock until a file named `stop` appears, or until it is killed.
 //!
-//! `tenure-worker TASK URL KEY FOLDER TERM_MS`, where `TASK` is `counter`, `counter-without-lock` or
-//! `register`.
+//! `tenure-worker TASK URL KEY FOLDER TERM_MS`, where `TASK` is `counter`, `counter-without-lock`,
+//! `register`, `hold` or `full`.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rand::Rng;
-use tenure::{Lease, Mutex};
+use tenure::{Lease, Mutex, Tenure};
 use tenure_testkit::register::{Counter, Journal, Register};
 
 type Outcome = Result<(), Box<dyn Error>>;
@@ -28,6 +28,8 @@ async fn main() -> Outcome {
     match task.as_str() {
         "counter" => count(&lock, &folder).await?,
         "register" => register(&lock, &folder).await?,
+        "hold" => hold(&lock, &folder).await?,
+        "full" => full(&tenure, &lock, &folder).await?,
         other => return Err(format!("unknown task {other}").into()),
     }
     drop(lock);
@@ -95,6 +97,53 @@ async fn under(lease: &Lease, register: &Register, folder: &Path) -> Outcome {
     std::fs::write(folder.join("holder"), std::process::id().to_string())?;
     pause(10_000..30_000).await;
     register.write(token, value + 1)?;
+    Ok(())
+}
+
+/// Holds it once, and says so by a file `held`, until it is stopped or killed.
+async fn hold(lock: &Mutex, folder: &Path) -> Outcome {
+    let lease = lock.acquire().await?;
+    std::fs::write(folder.join("held"), lease.token().to_string())?;
+    while !stopped(folder) {
+        pause(5_000..10_000).await;
+    }
+    lease.release().await?;
+    Ok(())
+}
+
+/// Fills the disk that the folder is on, while it holds the lock: what fails says so, what is held is either
+/// kept or told as lost, and once there is room again all is as before.
+async fn full(tenure: &Tenure, lock: &Mutex, folder: &Path) -> Outcome {
+    let lease = lock.acquire().await?;
+    let filler = folder.join("filler");
+    let mut file = std::fs::File::create(&filler)?;
+    let block = [1; 4096];
+    while std::io::Write::write_all(&mut file, &block).is_ok() {}
+    let error = loop {
+        let another = format!("full/{}", rand::rng().random::<u64>());
+        let value = vec![1; tenure::MAX_VALUE_BYTES];
+        match tenure.mutex(another).value(value).try_acquire().await {
+            // Room that was in the log already.
+            Ok(lease) => std::mem::forget(lease),
+            Err(error) => break error,
+        }
+    };
+    println!("refused: {error:?}");
+    if error.may_have_taken_effect() {
+        return Err("nothing can have taken effect on a full disk".into());
+    }
+    // Two terms: renewals fail, or find room in the log.
+    let lost = tokio::time::timeout(lease.remaining() * 2, lease.lost()).await.is_ok();
+    let still = lease.is_held();
+    println!("held: {still}, lost: {lost}");
+    if still == lost {
+        return Err("held and lost at once".into());
+    }
+    drop(file);
+    std::fs::remove_file(filler)?;
+    drop(lease);
+    tokio::time::timeout(Duration::from_secs(10), lock.acquire()).await??.release().await?;
+    println!("again");
     Ok(())
 }
 

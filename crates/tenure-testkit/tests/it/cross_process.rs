@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use rand::Rng;
 use rand::seq::IndexedRandom;
 use tempfile::TempDir;
+use tenure_testkit::harness::{Harness as _, SqliteHarness};
 use tenure_testkit::register::{Counter, Register};
 use tenure_testkit::server::{Process, RedisOptions, RedisServer};
 
@@ -119,10 +120,9 @@ fn lost_additions(crew: &Crew) -> Vec<String> {
     complaints
 }
 
-#[test]
-fn killed_processes_lose_no_addition() {
-    let server = RedisServer::start(RedisOptions::default()).unwrap();
-    let mut crew = Crew::new("counter", format!("redis://{}", server.address()), WORKERS);
+/// Kills for nine seconds; then nothing is lost.
+fn kill_and_count(url: String) {
+    let mut crew = Crew::new("counter", url, WORKERS);
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(9) {
         std::thread::sleep(Duration::from_millis(rand::rng().random_range(20..120)));
@@ -135,8 +135,28 @@ fn killed_processes_lose_no_addition() {
     let total = Counter::within(crew.folder()).read().unwrap();
     println!("{total} additions, {} kills", crew.killed.len());
     assert!(total > 100, "only {total} additions");
+}
+
+#[test]
+fn killed_processes_lose_no_addition() {
+    let server = RedisServer::start(RedisOptions::default()).unwrap();
+    kill_and_count(format!("redis://{}", server.address()));
     let left = server.raw(0).unwrap().demand(&["GET", "cross/process"]).unwrap();
     assert_eq!(left, tenure_testkit::raw::Value::Nil);
+}
+
+#[test]
+fn killed_processes_lose_no_addition_on_a_file() {
+    let file = SqliteHarness::default();
+    kill_and_count(file.url());
+    // The killed ones have left files; the next client removes them.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let tenure = file.tenure().await;
+        tenure.mutex("cross/process").acquire().await.unwrap().release().await.unwrap();
+        tenure.close().await.unwrap();
+    });
+    assert_eq!(file.files(), ["locks.sqlite"]);
 }
 
 #[test]
@@ -150,7 +170,18 @@ fn without_a_lock_the_same_loses_additions() {
 #[test]
 fn stopped_processes_do_not_turn_a_fenced_register_back() {
     let server = RedisServer::start(RedisOptions::default()).unwrap();
-    let mut crew = Crew::new("register", format!("redis://{}", server.address()), WORKERS);
+    stop_and_fence(format!("redis://{}", server.address()));
+}
+
+#[test]
+fn stopped_processes_do_not_turn_a_fenced_register_back_on_a_file() {
+    let file = SqliteHarness::default();
+    stop_and_fence(file.url());
+}
+
+/// Stops and kills for a while; then no stale write got through.
+fn stop_and_fence(url: String) {
+    let mut crew = Crew::new("register", url, WORKERS);
     let register = Register::within(crew.folder());
     let (begun, mut last) = (Instant::now(), register.read().unwrap());
     while begun.elapsed() < Duration::from_secs(14) {

@@ -10,4 +10,5 @@ mod matrix;
 mod proxy;
 mod servers;
 mod sim;
+mod sqlite;
 mod torn;

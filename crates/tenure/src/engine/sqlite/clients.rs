@@ -122,10 +122,16 @@ impl Folder {
         let Ok(file) = open(self.file(id), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) else { return };
         // Locked until it is gone: one that is just being made looks dead, and is not taken away once it lives.
         if flock(&file, FlockOperation::NonBlockingLockShared).is_ok() {
-            // The lock's file last: as long as it is there, somebody can still find out that it is dead.
-            let _ = std::fs::remove_file(self.wakes(id));
-            let _ = std::fs::remove_file(self.file(id));
+            self.forget(id);
         }
+    }
+
+    /// Removes the files of a client of which the database knows nothing, and never will: also while a copy
+    /// of its liveness is open somewhere.
+    pub(super) fn forget(&self, id: ClientId) {
+        // The lock's file last: as long as it is there, somebody can still find out that it is dead.
+        let _ = std::fs::remove_file(self.wakes(id));
+        let _ = std::fs::remove_file(self.file(id));
     }
 
     /// Clients that died and left their files. Pipes without a client are removed on the way.

@@ -58,8 +58,8 @@ pub(super) fn explain(error: rusqlite::Error, path: &Path) -> Error {
         ),
         Some(ErrorCode::CannotOpen) => (
             ErrorKind::Denied,
-            format!("{file} cannot be opened: {error}"),
-            "check that its folder is there and that the user may read and write in it",
+            format!("{file}, or a file beside it, cannot be opened"),
+            "give the user write access to the folder, or name another file",
         ),
         Some(ErrorCode::NotADatabase) => (
             ErrorKind::Invalid,

@@ -272,25 +272,33 @@ fn about<'a>(operation: &'static str, key: &'a Key) -> impl FnOnce(Error) -> Err
     move |error| error.operation(operation).key(key).engine(ENGINE)
 }
 
+/// How its URLs are written.
+pub(super) const URLS: &[&str] = &["sqlite:PATH"];
+
+/// What it promises, unless `max_ttl` makes the longest term shorter.
+pub(super) fn promises() -> Promises {
+    Promises {
+        engine: ENGINE,
+        shared: true,
+        permits: true,
+        fifo: true,
+        wakes: Told::Push,
+        notes: true,
+        token: "one counter in the file, never below the wall clock in microseconds. Tokens grow as long as that \
+                clock does not step back across a loss of the file (deleted, restored, or its last writes lost \
+                with the machine's power)",
+        exclusion: "a file that is deleted, replaced or changed by others than Tenure while it is held; two machines \
+                    that share it by a file system that does not look like one of a network",
+        shortest_term: SHORTEST_TERM,
+        longest_term: LONGEST_TERM,
+        longest_queue: LONGEST_QUEUE,
+    }
+}
+
 #[async_trait]
 impl Engine for Sqlite {
     fn promises(&self) -> Promises {
-        Promises {
-            engine: ENGINE,
-            shared: true,
-            permits: true,
-            fifo: true,
-            wakes: Told::Push,
-            notes: true,
-            token: "one counter in the file, never below the wall clock in microseconds. Tokens grow as long as that \
-                    clock does not step back across a loss of the file (deleted, restored, or its last writes lost \
-                    with the machine's power)",
-            exclusion: "a file that is deleted, replaced or changed by others than Tenure while it is held; two machines \
-                        that share it by a file system that does not look like one of a network",
-            shortest_term: SHORTEST_TERM,
-            longest_term: self.longest_term,
-            longest_queue: LONGEST_QUEUE,
-        }
+        Promises { longest_term: self.longest_term, ..promises() }
     }
 
     async fn claim(&self, claim: &Claim) -> Result<Answer> {

@@ -169,11 +169,12 @@ impl Worker {
 
     /// Gives up what this client has, unless a copy of its liveness lives on in another process.
     fn leave(&mut self) {
-        let me = self.me.clone();
-        if Rows(&self.database.connection).has_client(me.id).unwrap_or(true) {
+        let id = self.me.id;
+        let knows = |database: &Database| Rows(&database.connection).has_client(id).unwrap_or(true);
+        if knows(&self.database) {
             let turnstile = self.turnstile.try_clone();
             let _turn = turnstile.as_ref().ok().map(Turn::wait);
-            let (_, left) = self.carry_alone(queue::own(move |flight| flight.bury_if_dead(me.id)));
+            let (_, left) = self.carry_alone(queue::own(move |flight| flight.bury_if_dead(id)));
             match left {
                 Ok(told) => self.tell(told),
                 Err(error) => {
@@ -181,7 +182,9 @@ impl Worker {
                 }
             }
         }
-        self.me.folder.remove(self.me.id);
+        if !knows(&self.database) {
+            self.me.folder.forget(id);
+        }
     }
 }
 

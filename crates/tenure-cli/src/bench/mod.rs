@@ -72,7 +72,7 @@ pub(crate) struct BenchArgs {
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=99))]
     runs: u8,
 
-    /// How long each measurement takes.
+    /// How long each measurement takes; twice as long for separate clients.
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = duration::above_zero)]
     span: Duration,
 

@@ -65,6 +65,8 @@ pub(super) async fn steps(args: &BenchArgs, target: &Target) -> Result<Vec<Step>
         contenders.iter().for_each(|tasks| add(Kind::OneKey, *tasks, span));
     }
     if is_wanted(Part::Clients) && target.is_shared {
+        // So long that each gets a hundred grants: these are slow.
+        let span = span * 2;
         for clients in contenders {
             add(Kind::Clients, *clients, span);
             if target.server.is_some() {

@@ -211,6 +211,7 @@ impl Background {
     }
 
     /// Whether requests run on the very thread of those who ask.
+    #[cfg(feature = "redis")]
     pub(crate) fn is_on_the_callers_thread(&self) -> bool {
         let threads = self.0.threads.lock().unwrap_or_else(PoisonError::into_inner);
         threads.len() < OWN_THREADS && self.0.requests.runtime_flavor() == RuntimeFlavor::CurrentThread

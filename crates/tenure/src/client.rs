@@ -32,6 +32,7 @@ const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
 /// | --- | --- | --- |
 /// | `memory:` | this client only, for tests and examples | always there |
 /// | `redis://` `rediss://[user:password@]host[:port][/database]` | one Redis server | `redis` |
+/// | `redis+unix://[user:password@]/path` | one Redis server, over its socket on this machine | `redis` |
 /// | `sqlite:PATH` | a file, shared by the processes of one machine | `sqlite` |
 ///
 /// Parameters follow a `?`. `ttl=10s` is known to all engines: the term of this client's locks where
@@ -115,10 +116,12 @@ async fn open(url: &str, background: &Background) -> Result<Arc<dyn Engine>> {
             Ok(Arc::new(Memory::new(background)))
         }
         #[cfg(feature = "redis")]
-        "redis" | "rediss" => crate::engine::redis::open(url, background).await,
+        "redis" | "rediss" | "redis+unix" => crate::engine::redis::open(url, background).await,
         #[cfg(not(feature = "redis"))]
-        "redis" | "rediss" => Err(Error::new(ErrorKind::Invalid, "this build has no engine for redis:")
-            .advice("switch on the feature redis of the crate tenure")),
+        "redis" | "rediss" | "redis+unix" => {
+            Err(Error::new(ErrorKind::Invalid, "this build has no engine for redis:")
+                .advice("switch on the feature redis of the crate tenure"))
+        }
         #[cfg(feature = "sqlite")]
         "sqlite" => crate::engine::sqlite::open(url, background).await,
         #[cfg(not(feature = "sqlite"))]
@@ -142,8 +145,8 @@ fn only_ttl(url: &str) -> Result<()> {
 
 /// What a URL of this build looks like.
 const KNOWN: &str = match (cfg!(feature = "redis"), cfg!(feature = "sqlite")) {
-    (true, true) => "write memory:, sqlite:PATH, redis://HOST:PORT or rediss://HOST:PORT",
-    (true, false) => "write memory:, redis://HOST:PORT or rediss://HOST:PORT",
+    (true, true) => "write memory:, sqlite:PATH, redis://HOST:PORT, rediss://HOST:PORT or redis+unix:///PATH",
+    (true, false) => "write memory:, redis://HOST:PORT, rediss://HOST:PORT or redis+unix:///PATH",
     (false, true) => "write memory: or sqlite:PATH",
     (false, false) => "write memory:; other engines need a feature of the crate tenure",
 };

@@ -42,7 +42,7 @@
 //! | URL | engine | feature |
 //! | --- | --- | --- |
 //! | `memory:` | [`engine::memory`]: this client only, for tests and examples | always there |
-//! | `redis://` `rediss://` | `engine::redis`: one Redis server, plain or over TLS | `redis` (off unless said) |
+//! | `redis://` `rediss://` `redis+unix:` | `engine::redis`: one Redis server, plain, over TLS, or over its socket | `redis` (off unless said) |
 //! | `sqlite:PATH` | `engine::sqlite`: a file, shared by the processes of one machine | `sqlite` (off unless said) |
 //!
 //! What an engine guarantees is data: [`Tenure::promises`].

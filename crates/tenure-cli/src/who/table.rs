@@ -85,11 +85,11 @@ mod tests {
         let held = Row::of(&Key::new("jobs/1").unwrap(), "redis", &view(), true);
         let free = Row::of(&Key::new("a\u{202e}b").unwrap(), "redis", &view(), false).free();
         let wanted = "\
-KEY           HOST                     PID  SINCE                 LEFT  TOKEN             MODE       WAITING
-jobs/1        db-1                     42   2025-12-01T02:30:05Z  27s   1764500000000000  1 of 3     1
-jobs/1        (no client of Tenure's)  -    -                     27s   -                 exclusive  1
+KEY         HOST                     PID  SINCE                 LEFT  TOKEN             MODE       WAITING
+jobs/1      db-1                     42   2025-12-01T02:30:05Z  27s   1764500000000000  1 of 3     1
+jobs/1      (no client of Tenure's)  -    -                     27s   -                 exclusive  1
   kept as p:jobs/1
-a\\u{202e}b    nobody                   -    -                     -     -                 -          0";
+a\\u{202e}b  nobody                   -    -                     -     -                 -          0";
         assert_eq!(of(&[&held, &free]), wanted);
     }
 

@@ -29,6 +29,8 @@ struct Access {
     database: u8,
     prefix: String,
     tls: bool,
+    /// Whether clients come in by the server's socket, where no line can be cut.
+    unix: bool,
 }
 
 /// A client with a line of its own.
@@ -55,10 +57,20 @@ impl RedisHarness {
             database: 3,
             prefix: "app:".to_owned(),
             tls: true,
+            unix: false,
         };
         let options =
             RedisOptions { password: access.password.clone(), tls: true, ..RedisOptions::default() };
         RedisHarness::start("redis-tls", options, access)
+    }
+
+    /// The server's socket on this machine, no password, another
+    /// database.
+    #[must_use]
+    pub fn local() -> RedisHarness {
+        let access = Access { database: 2, unix: true, ..Access::default() };
+        let options = RedisOptions { unix: true, ..RedisOptions::default() };
+        RedisHarness::start("redis-unix", options, access)
     }
 
     fn start(name: &'static str, options: RedisOptions, access: Access) -> RedisHarness {
@@ -76,7 +88,7 @@ impl RedisHarness {
     /// Whether the messages on the line can be read.
     #[must_use]
     pub fn is_readable(&self) -> bool {
-        !self.access.tls
+        !self.access.tls && !self.access.unix
     }
 
     /// A raw connection to the database the clients use.
@@ -117,6 +129,10 @@ impl RedisHarness {
     }
 
     fn url_over(&self, line: &Proxy) -> String {
+        if self.access.unix {
+            let path = percent_path(&self.server.socket().to_string_lossy());
+            return format!("redis+unix://{path}?db={}", self.access.database);
+        }
         let scheme = if self.access.tls { "rediss" } else { "redis" };
         let login = match &self.access.password {
             Some(password) => format!(":{}@", percent(password)),
@@ -177,6 +193,11 @@ fn percent(text: &str) -> String {
     text.bytes().map(encode).collect()
 }
 
+/// Percent-encodes a path.
+fn percent_path(path: &str) -> String {
+    path.split('/').map(percent).collect::<Vec<_>>().join("/")
+}
+
 /// The owner in a lock's value, or the whole value if it is not one of Tenure's.
 fn owner_in(value: String) -> String {
     let owner = value.strip_prefix("t1:").and_then(|rest| rest.split(':').next());
@@ -225,7 +246,7 @@ impl Harness for RedisHarness {
     }
 
     fn faults(&self) -> Option<&dyn Faults> {
-        Some(self)
+        (!self.access.unix).then_some(self as &dyn Faults)
     }
 
     fn redis(&self) -> Option<&RedisHarness> {

@@ -28,6 +28,8 @@ pub struct RedisOptions {
     pub users: Vec<String>,
     /// Whether it also listens for TLS, with a certificate made for `localhost` and `127.0.0.1`.
     pub tls: bool,
+    /// Whether it also listens on a [socket](RedisServer::socket) of this machine.
+    pub unix: bool,
     /// Whether writes are appended to a file, without which nothing survives a kill.
     pub append_only: bool,
     /// Whether it runs by a clock that the test may [step](RedisServer::step_clock).
@@ -42,6 +44,7 @@ impl Default for RedisOptions {
             password: None,
             users: Vec::new(),
             tls: false,
+            unix: false,
             append_only: true,
             own_clock: false,
             extra: Vec::new(),
@@ -167,6 +170,9 @@ impl RedisServer {
         if !self.options.users.is_empty() {
             set("aclfile", &self.folder.path().join("users.acl").to_string_lossy());
         }
+        if self.options.unix {
+            set("unixsocket", &self.socket().to_string_lossy());
+        }
         if let Some(port) = self.tls_port {
             set("tls-port", &port.to_string());
             set("tls-cert-file", &self.certificate().to_string_lossy());
@@ -206,6 +212,12 @@ impl RedisServer {
     #[must_use]
     pub fn tls_address(&self) -> Option<SocketAddr> {
         self.tls_port.map(loopback)
+    }
+
+    /// The socket on which it listens, if it was started with one.
+    #[must_use]
+    pub fn socket(&self) -> PathBuf {
+        self.folder.path().join("redis.sock")
     }
 
     /// The certificate that clients have to trust.

@@ -53,7 +53,7 @@ async fn r10_foreign_holder(h) needs [Redis] {
 }
 
 /// While a foreign program holds the key, only the head of the queue asks, and not too often.
-async fn r8_only_the_head_polls_a_foreign_holder(h) needs [Redis] {
+async fn r8_only_the_head_polls_a_foreign_holder(h) needs [Redis, Faults] {
     let (redis, key) = (redis(h), key("polling"));
     redis.command(&["SET", &redis.physical(&key), "foreign", "PX", "30000"]);
     let mut waiting = Vec::new();

@@ -37,4 +37,13 @@ pub(crate) const CONTENDERS: &[Contender] = &[
         start: || Box::new(RedisHarness::dressed()),
         lacks: &[(Need::Words, "the line is encrypted")],
     },
+    Contender {
+        name: "redis-unix",
+        missing: RedisServer::missing,
+        start: || Box::new(RedisHarness::local()),
+        lacks: &[
+            (Need::Faults, "the line is the server's own socket: nothing stands between that could be cut"),
+            (Need::Words, "the line is the server's own socket: nothing stands between that could read"),
+        ],
+    },
 ];

@@ -2,12 +2,14 @@
 
 use std::fmt;
 use std::io;
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf, WriteHalf};
-use tokio::net::{TcpStream, tcp};
+use tokio::net::{TcpStream, UnixStream, tcp, unix};
 use tokio_rustls::client::TlsStream;
 
 use super::names;
@@ -56,19 +58,21 @@ impl Link {
 #[derive(Debug)]
 pub(super) enum Writer {
     Plain(tcp::OwnedWriteHalf),
+    Local(unix::OwnedWriteHalf),
     Tls(Box<WriteHalf<TlsStream<TcpStream>>>),
 }
 
 impl Writer {
     /// Whether [`write_now`](Writer::write_now) may do.
     pub(super) fn takes_at_once(&self) -> bool {
-        matches!(self, Writer::Plain(_))
+        matches!(self, Writer::Plain(_) | Writer::Local(_))
     }
 
     /// Writes without waiting, on any thread.
     pub(super) fn write_now(&self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Writer::Plain(stream) => stream.try_write(bytes),
+            Writer::Local(stream) => stream.try_write(bytes),
             Writer::Tls(_) => Err(io::ErrorKind::WouldBlock.into()),
         }
     }
@@ -76,6 +80,7 @@ impl Writer {
     fn stream(&mut self) -> Pin<&mut (dyn AsyncWrite + Unpin + Send)> {
         match self {
             Writer::Plain(stream) => Pin::new(stream),
+            Writer::Local(stream) => Pin::new(stream),
             Writer::Tls(stream) => Pin::new(stream),
         }
     }
@@ -113,10 +118,13 @@ pub(super) async fn establish(
     within: Duration,
 ) -> Result<Established> {
     let late = || {
-        let what = format!("{}:{} did not answer within {within:?}", options.host, options.port);
-        let wrong =
-            if options.tls.is_some() { "that this is a TLS port" } else { "that this is not a TLS port" };
-        Error::new(ErrorKind::Unavailable, what).advice(format!("check host and port, and {wrong}"))
+        let what = format!("{} did not answer within {within:?}", options.place());
+        let check = match (&options.socket, &options.tls) {
+            (Some(_), _) => "check the path, and that the server runs",
+            (None, Some(_)) => "check host and port, and that this is a TLS port",
+            (None, None) => "check host and port, and that this is not a TLS port",
+        };
+        Error::new(ErrorKind::Unavailable, what).advice(check)
     };
     let result = tokio::time::timeout(within, async {
         let (link, writer) = open_line(options).await?;
@@ -126,15 +134,55 @@ pub(super) async fn establish(
 }
 
 fn broken(options: &Options) -> impl FnOnce(io::Error) -> Error {
-    let what = format!("{}:{} cannot be reached: ", options.host, options.port);
+    let what = format!("{} cannot be reached: ", options.place());
+    let where_it_is = if options.socket.is_some() { "the path" } else { "host and port" };
     move |error| {
         Error::new(ErrorKind::Unavailable, format!("{what}{error}"))
-            .advice("check host and port, and that the server runs")
+            .advice(format!("check {where_it_is}, and that the server runs"))
             .source_error(error)
     }
 }
 
+/// A line to a server of this machine.
+async fn open_local(options: &Options, path: &Path) -> Result<(Link, Writer)> {
+    if options.tls.is_some() {
+        return Err(Error::new(ErrorKind::Invalid, "a socket on this machine has no TLS"));
+    }
+    let stream = UnixStream::connect(path).await.map_err(|error| no_socket(options, path, error))?;
+    let (reader, writer) = stream.into_split();
+    Ok((Link::new(reader), Writer::Local(writer)))
+}
+
+fn no_socket(options: &Options, path: &Path, error: io::Error) -> Error {
+    let shown = path.display();
+    let (kind, what, advice) = match error.kind() {
+        io::ErrorKind::PermissionDenied => (
+            ErrorKind::Denied,
+            format!("{shown} may not be opened: {error}"),
+            "let this user enter its folder and write to it (unixsocketperm)",
+        ),
+        io::ErrorKind::InvalidInput => (
+            ErrorKind::Invalid,
+            format!("{shown} cannot be a socket's path: {error}"),
+            "choose a shorter path",
+        ),
+        // The system says of a file what it says of a socket that nobody listens on.
+        io::ErrorKind::ConnectionRefused if !is_socket(path) => {
+            (ErrorKind::Invalid, format!("{shown} is not a socket"), "name the server's unixsocket")
+        }
+        _ => return broken(options)(error),
+    };
+    Error::new(kind, what).advice(advice).source_error(error)
+}
+
+fn is_socket(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|about| about.file_type().is_socket())
+}
+
 async fn open_line(options: &Options) -> Result<(Link, Writer)> {
+    if let Some(path) = &options.socket {
+        return open_local(options, path).await;
+    }
     let stream = TcpStream::connect((options.host.as_str(), options.port)).await.map_err(broken(options))?;
     stream.set_nodelay(true).map_err(broken(options))?;
     let Some(config) = &options.tls else {
@@ -357,5 +405,24 @@ fn needs(options: &Options, answer: Value, command: &str) -> Result<Value> {
         }
         Value::Error(text) => Err(refusal(&text)),
         answer => Ok(answer),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The superuser, as whom tests may run, is never refused: so the system's answer is given.
+    #[test]
+    fn a_socket_that_may_not_be_opened_is_denied() {
+        let options = Options::from_url("redis+unix:///run/redis.sock").unwrap();
+        let path = Path::new("/run/redis.sock");
+        let error = no_socket(&options, path, io::Error::from(io::ErrorKind::PermissionDenied));
+        assert_eq!(error.kind(), ErrorKind::Denied);
+        assert_eq!(
+            error.to_string(),
+            "/run/redis.sock may not be opened: permission denied; \
+             let this user enter its folder and write to it (unixsocketperm)"
+        );
     }
 }

@@ -60,8 +60,8 @@ const NUMBER_TRIES: usize = 3;
 /// How often a look is worth repeating.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
-/// Connects to the server of a URL: `redis://` or `rediss://[user:password@]host[:port][/database]`,
-/// with `?prefix=…`, `max_ttl=…` and, for a private certificate authority, `ca=PATH`. `ttl=…` is left
+/// Connects to the server of a URL: `redis://` or `rediss://[user:password@]host[:port][/database]`, or
+/// `redis+unix://[user:password@]/path?db=…`, with `?prefix=…`, `max_ttl=…` and, for a private certificate authority, `ca=PATH`. `ttl=…` is left
 /// to [`connect`](crate::connect): it is a client's default, not an engine's.
 ///
 /// # Errors

@@ -1,7 +1,7 @@
 //! Where the server is and how to log in: from a URL, or from settings the caller has.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,6 +42,8 @@ type Ask = Arc<dyn Fn() -> Option<Credentials> + Send + Sync>;
 #[derive(Clone)]
 #[must_use]
 pub struct Options {
+    /// Where the server listens on this machine; host and port count where there is none.
+    pub(super) socket: Option<PathBuf>,
     pub(super) host: String,
     pub(super) port: u16,
     pub(super) database: u32,
@@ -57,8 +59,7 @@ pub struct Options {
 impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Options")
-            .field("host", &self.host)
-            .field("port", &self.port)
+            .field("place", &self.place())
             .field("database", &self.database)
             .field("tls", &self.tls.is_some())
             .field("prefix", &self.prefix)
@@ -74,22 +75,36 @@ impl Options {
         Options { limit: self.limit / 4, ..self.clone() }
     }
 
-    /// Reads `redis://` or `rediss://[user:password@]host[:port][/database][?prefix=…&ttl=…&max_ttl=…&ca=…]`.
+    /// Where the server is, for people.
+    pub(super) fn place(&self) -> String {
+        match &self.socket {
+            Some(path) => path.display().to_string(),
+            None => format!("{}:{}", self.host, self.port),
+        }
+    }
+
+    /// Reads `redis://` or `rediss://[user:password@]host[:port][/database][?prefix=…&ttl=…&max_ttl=…&ca=…]`, or
+    /// `redis+unix://[user:password@]/path[?db=…&prefix=…&ttl=…&max_ttl=…]`.
     pub(super) fn from_url(text: &str) -> Result<Options> {
         // The text may hold a password, so no message shows it.
-        let url = Url::parse(text).map_err(|error| invalid(format!("the URL cannot be read: {error}")))?;
+        let local = text.strip_prefix("redis+unix:").map(with_host).transpose()?;
+        let url = Url::parse(local.as_deref().unwrap_or(text))
+            .map_err(|error| invalid(format!("the URL cannot be read: {error}")))?;
         let secure = match url.scheme() {
-            "redis" => false,
+            "redis" | "redis+unix" => false,
             "rediss" => true,
-            other => return Err(invalid(format!("the scheme {other}: is not redis: or rediss:"))),
+            other => {
+                return Err(invalid(format!("the scheme {other}: is not redis:, rediss: or redis+unix:")));
+            }
         };
         let host =
             url.host_str().filter(|host| !host.is_empty()).ok_or_else(|| invalid("the URL names no host"))?;
         let credentials = url_credentials(&url)?;
         let mut options = Options {
+            socket: local.is_some().then(|| socket(url.path())).transpose()?,
             host: unescape(host.trim_matches(['[', ']']), "host")?,
             port: url.port().unwrap_or(6379),
-            database: database(url.path())?,
+            database: if local.is_some() { 0 } else { database(url.path())? },
             tls: None,
             credentials: Arc::new(move || credentials.clone()),
             prefix: String::new(),
@@ -103,6 +118,7 @@ impl Options {
                 "prefix" => options = options.prefix(&value)?,
                 "max_ttl" => options.longest_term = longest(&value)?,
                 "ca" => ca = Some(value.into_owned()),
+                "db" if local.is_some() => options.database = database(&value)?,
                 // The client's default term; the client reads and checks it.
                 "ttl" => {}
                 other => {
@@ -110,7 +126,7 @@ impl Options {
                         "the URL has an unknown parameter \"{}\"",
                         other.escape_debug()
                     ))
-                    .advice("known are prefix, ttl, max_ttl and, with rediss:, ca"));
+                    .advice("known are prefix, ttl, max_ttl; with rediss: ca; with redis+unix: db"));
                 }
             }
         }
@@ -178,7 +194,26 @@ fn url_credentials(url: &Url) -> Result<Option<Credentials>> {
 fn database(path: &str) -> Result<u32> {
     match path.trim_matches('/') {
         "" => Ok(0),
-        number => number.parse().map_err(|_| invalid("the path of the URL is not the number of a database")),
+        number => number.parse().map_err(|_| invalid("the URL does not name a database by its number")),
+    }
+}
+
+/// The URL of a socket with a host, without which a URL has no place for a login.
+fn with_host(rest: &str) -> Result<String> {
+    let rest = rest.strip_prefix("//").unwrap_or(rest);
+    match rest.find('/').map(|start| rest.split_at(start)) {
+        Some((login, path)) if login.is_empty() || login.ends_with('@') => {
+            Ok(format!("redis+unix://{login}localhost{path}"))
+        }
+        _ => Err(invalid("the URL does not name a socket by an absolute path")
+            .advice("write redis+unix:///PATH or redis+unix://user:password@/PATH")),
+    }
+}
+
+fn socket(path: &str) -> Result<PathBuf> {
+    match unescape(path, "path")? {
+        path if path.ends_with('/') => Err(invalid("the URL names a folder instead of a socket")),
+        path => Ok(path.into()),
     }
 }
 
@@ -257,6 +292,23 @@ mod tests {
     }
 
     #[test]
+    fn urls_of_sockets_are_read() {
+        for (url, path, database, user) in [
+            ("redis+unix:///run/redis.sock", "/run/redis.sock", 0, None),
+            ("redis+unix:/run/redis.sock?db=3", "/run/redis.sock", 3, None),
+            ("redis+unix:///run/a%20b%3Fc.sock?prefix=app:&ttl=5s", "/run/a b?c.sock", 0, None),
+            ("redis+unix://u%40x:p%2Fw@/run/redis.sock", "/run/redis.sock", 0, Some("u@x")),
+        ] {
+            let options = Options::from_url(url).unwrap();
+            assert_eq!(options.socket.as_deref(), Some(Path::new(path)), "{url}");
+            assert_eq!((options.place().as_str(), options.database), (path, database), "{url}");
+            let credentials = (options.credentials)();
+            assert_eq!(credentials.as_ref().and_then(|it| it.user.as_deref()), user, "{url}");
+            assert_eq!(credentials.map(|it| it.password).as_deref(), user.map(|_| "p/w"), "{url}");
+        }
+    }
+
+    #[test]
     fn bad_urls_are_refused_without_showing_a_password() {
         for (url, part) in [
             ("http://:secret@h", "scheme"),
@@ -271,6 +323,14 @@ mod tests {
             ("redis://:secret@h/?max_ttl=5", "duration"),
             ("redis://:secret@h/?max_ttl=99999999999999999999s", "duration"),
             ("redis://:secret@h/?max_ttl=99ms", "100ms"),
+            ("redis://:secret@h/?db=1", "\"db\""),
+            ("redis+unix://u:secret@h/run/redis.sock", "absolute path"),
+            ("redis+unix://u:sec/secret@/run/redis.sock", "absolute path"),
+            ("redis+unix:redis.sock", "absolute path"),
+            ("redis+unix://:secret@/", "folder"),
+            ("redis+unix://secret@/run/redis.sock", "without a password"),
+            ("redis+unix://:secret@/run/redis.sock?db=x", "database"),
+            ("redis+unix://:secret@/run/redis.sock?ca=/x", "rediss"),
         ] {
             let error = Options::from_url(url).unwrap_err();
             let message = format!("{error} {error:?}");

@@ -4,6 +4,7 @@ mod faults;
 mod lines;
 mod rights;
 mod server;
+mod socket;
 mod waiting;
 
 use std::time::Duration;

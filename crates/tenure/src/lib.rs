@@ -105,3 +105,14 @@ pub use time::{DEFAULT_TERM, Moment, drift, pushed_term, refresh_interval};
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+/// The examples of the guide.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guide/term.md")]
+#[doc = include_str!("../../../docs/guide/shutdown.md")]
+struct Guide;
+
+/// The examples of the engine's page.
+#[cfg(all(doctest, feature = "redis"))]
+#[doc = include_str!("../../../docs/engines/redis.md")]
+struct RedisPage;

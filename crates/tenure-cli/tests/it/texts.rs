@@ -73,3 +73,20 @@ fn manual_pages_are_of_the_same_definitions() {
     let end = end_of(tenure(&["man", "--dir", "/nowhere"]));
     assert_eq!(end.code(), 69, "{end:?}");
 }
+
+/// What the runbook tells people to type is understood.
+#[test]
+fn the_commands_of_the_runbook_are_ones_of_ours() {
+    let bench = Bench::new();
+    let engine = format!("sqlite:{}", bench.file("locks.sqlite").display());
+    let page = include_str!("../../../../docs/runbook.md");
+    let lines: Vec<_> = page.lines().filter_map(|line| line.trim_start().strip_prefix("tenure ")).collect();
+    assert!(lines.len() >= 3, "{lines:?}");
+    for line in lines {
+        let words: Vec<_> = line.split_whitespace().collect();
+        let mut command = tenure(&words);
+        command.env("TENURE_URL", &engine);
+        let end = end_of(command);
+        assert_ne!(end.code(), 64, "{line}: {end:?}");
+    }
+}

@@ -1,13 +1,13 @@
 //! The names and labels of the metrics are a format.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use metrics_util::debugging::DebuggingRecorder;
 
 use crate::support::{client, ms};
 
-#[test]
-fn golden_names_and_labels() {
+/// What a client of the memory engine registers: the type of each, with its labels.
+fn registered() -> Vec<metrics_util::CompositeKey> {
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
     metrics::with_local_recorder(&recorder, || {
@@ -23,11 +23,14 @@ fn golden_names_and_labels() {
             lease.release().await.unwrap();
         });
     });
-    let names: BTreeSet<String> = snapshotter
-        .snapshot()
-        .into_vec()
-        .into_iter()
-        .map(|(key, ..)| {
+    snapshotter.snapshot().into_vec().into_iter().map(|(key, ..)| key).collect()
+}
+
+#[test]
+fn golden_names_and_labels() {
+    let names: BTreeSet<String> = registered()
+        .iter()
+        .map(|key| {
             let key = key.key();
             let labels: Vec<_> =
                 key.labels().map(|label| format!("{}={}", label.key(), label.value())).collect();
@@ -52,4 +55,48 @@ fn golden_names_and_labels() {
         "tenure_waiters{engine=memory,class=orders}",
     ];
     assert_eq!(names, expected.iter().map(ToString::to_string).collect());
+}
+
+/// A row of the page: the type, and the words in its cell of labels.
+type Row = (String, BTreeSet<String>);
+
+fn ticked(text: &str) -> BTreeSet<String> {
+    text.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+fn page() -> BTreeMap<String, Row> {
+    let page = include_str!("../../../../docs/metrics.md");
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| `tenure_")?.strip_suffix(" |"));
+    let rows = rows.map(|row| row.split(" | ").collect::<Vec<_>>()).filter(|cells| cells.len() == 5);
+    rows.map(|cells| {
+        let name = format!("tenure_{}", cells[0].trim_end_matches('`'));
+        (name, (cells[1].to_owned(), ticked(cells[3])))
+    })
+    .collect()
+}
+
+/// The page lists every metric, with its type, its labels, and the values of those that have few.
+#[test]
+fn golden_page() {
+    let mut expected: BTreeMap<String, Row> = BTreeMap::new();
+    for key in registered() {
+        let kind = format!("{:?}", key.kind()).to_lowercase();
+        let row = expected.entry(key.key().name().to_owned()).or_insert((kind, BTreeSet::new()));
+        for label in key.key().labels() {
+            row.1.insert(label.key().to_owned());
+            if ["outcome", "cause"].contains(&label.key()) {
+                row.1.insert(label.value().to_owned());
+            }
+        }
+    }
+    // Those of an engine with a server, from where they are made.
+    for line in include_str!("../../src/engine/redis/lane.rs").lines() {
+        let Some((kind, rest)) = line.split_once("metrics::").and_then(|(_, made)| made.split_once("!(\"")) else {
+            continue;
+        };
+        let name = rest.split('"').next().unwrap().to_owned();
+        expected.insert(name, (kind.to_owned(), BTreeSet::from(["engine".to_owned()])));
+    }
+    assert_eq!(expected.len(), 10, "one that is not registered by either");
+    assert_eq!(page(), expected);
 }

@@ -53,7 +53,7 @@ impl Shared {
     }
 
     pub(super) fn set_floor(&self, floor: u64) {
-        self.floor.store(floor, Ordering::Release);
+        self.floor.fetch_max(floor, Ordering::AcqRel);
     }
 
     /// Takes a request in, and writes it if it need not wait.

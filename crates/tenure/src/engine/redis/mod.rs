@@ -324,6 +324,11 @@ impl Redis {
             Vec::new()
         } else {
             let beginnings = self.commands.ask(calls::beginnings(&names)).await?;
+            // A name that this user may not see is left out; a command that it may not use is told.
+            let refused = |it: &&Value| matches!(it, Value::Error(text) if text.starts_with("NOPERM") && text.contains("command"));
+            if let Some(Value::Error(text)) = beginnings.iter().find(refused) {
+                return Err(refusal(text));
+            }
             let locks = names.iter().zip(&beginnings).filter(|(_, begins)| begins.text() == Some(b"t1:"));
             locks.filter_map(|(name, _)| self.key_of(name)).collect()
         };

@@ -1,5 +1,7 @@
 //! What is checked at connect.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use super::*;
 
 async fn refused(url: &str) -> Error {
@@ -51,15 +53,19 @@ async fn a_missing_right_is_named() {
     assert!(message.contains("~tenure:*"), "{message}");
 }
 
-#[tokio::test]
-async fn the_stated_rights_suffice() {
-    let server = Server::start();
-    // The very line that users copy.
+/// The very line that users copy.
+fn stated() -> impl Iterator<Item = &'static str> {
     let page = include_str!("../../../../../../docs/engines/redis.md");
     let (_, line) = page.split_once("ACL SETUSER tenure on >password ").unwrap();
     let (line, _) = line.split_once("```").unwrap();
+    line.split_whitespace()
+}
+
+#[tokio::test]
+async fn the_stated_rights_suffice() {
+    let server = Server::start();
     let mut acl = vec!["ACL", "SETUSER", "bob", "reset", "on", ">pw"];
-    acl.extend(line.split_whitespace());
+    acl.extend(stated());
     server.raw().text(&acl);
     let background = Background::threads().unwrap();
     let redis = open(&server.url().replace("//", "//bob:pw@"), &background).await.unwrap();
@@ -77,6 +83,39 @@ async fn the_stated_rights_suffice() {
     let elsewhere = redis.claim(&claim(&super::key("secret/1"), 3, true)).await.unwrap_err();
     assert_eq!(elsewhere.kind(), ErrorKind::Denied);
     assert!(!elsewhere.may_have_taken_effect(), "{elsewhere}");
+}
+
+/// Every right of the page is needed, and named where it is missing: at connect, or where it is used first.
+#[tokio::test]
+async fn each_stated_right_is_named_when_it_is_missing() {
+    let server = Server::start();
+    let mut raw = server.raw();
+    let rights: Vec<_> = stated().collect();
+    assert!(rights.len() > 30, "{rights:?}");
+    // Which locks a user may have is not for us to know. Everybody may say HELLO; to a PING a refusal is an answer too.
+    let silent = ["~orders/*", "+hello", "+ping"];
+    for taken in rights.iter().filter(|right| !silent.contains(right)) {
+        let mut acl = vec!["ACL", "SETUSER", "bob", "reset", "on", ">pw"];
+        acl.extend(rights.iter().filter(|right| *right != taken));
+        assert_eq!(raw.text(&acl), "OK");
+        let background = Background::threads().unwrap();
+        let database = if *taken == "+select" { "/1" } else { "" };
+        let url = format!("{}{database}", server.url().replace("//", "//bob:pw@"));
+        let error = match open(&url, &background).await {
+            Err(error) => error,
+            Ok(redis) => {
+                assert!(["+scan", "+getrange"].contains(taken), "{taken} is not needed to connect");
+                granted(redis.claim(&claim(&key("orders/1"), 1, true)).await.unwrap());
+                redis.note(&claim(&key("orders/1"), 1, true).stake(), &Record(b"x".to_vec())).await.unwrap();
+                let error = redis.list("orders/", None).await.map(|_| ()).unwrap_err();
+                redis.release(&claim(&key("orders/1"), 1, true).stake()).await.unwrap();
+                error
+            }
+        };
+        assert_eq!(error.kind(), ErrorKind::Denied, "{taken}: {error}");
+        let named = taken.trim_start_matches('+');
+        assert!(error.to_string().to_lowercase().contains(named), "{taken} is not named: {error}");
+    }
 }
 
 #[tokio::test]
@@ -111,4 +150,44 @@ async fn credentials_are_asked_at_each_connect() {
     assert!(begin.elapsed() < Duration::from_secs(1));
     *password.lock().unwrap() = "second";
     granted(redis.claim(&claim(&key("a"), 2, true)).await.unwrap());
+}
+
+/// A password is rotated as the page says, again and again: both lines are cut each time, no claim fails and no
+/// lease is lost.
+#[tokio::test]
+async fn a_rotated_password_costs_nothing() {
+    let server = Server::start();
+    let mut raw = server.raw();
+    raw.text(&["ACL", "SETUSER", "bob", "reset", "on", ">pw0", "~*", "&*", "+@all"]);
+    let (password, calls) = (Arc::new(std::sync::Mutex::new("pw0".to_owned())), Arc::new(AtomicUsize::new(0)));
+    let (asked, counted, background) = (password.clone(), calls.clone(), Background::threads().unwrap());
+    let credentials = move || {
+        counted.fetch_add(1, Ordering::SeqCst);
+        Some(Credentials { user: Some("bob".to_owned()), password: asked.lock().unwrap().clone() })
+    };
+    let redis = Redis::options(&server.url()).unwrap().credentials(credentials);
+    let redis = redis.connect(&background).await.unwrap();
+    let tenure = crate::Tenure::with_background(Arc::new(redis), background);
+    let lease = tenure.mutex("kept").ttl(Duration::from_millis(600)).acquire().await.unwrap();
+    for round in 1..=3 {
+        let (old, new) = (format!("pw{}", round - 1), format!("pw{round}"));
+        raw.text(&["ACL", "SETUSER", "bob", &format!(">{new}")]);
+        password.lock().unwrap().clone_from(&new);
+        raw.text(&["ACL", "SETUSER", "bob", &format!("<{old}")]);
+        let before = calls.load(Ordering::SeqCst);
+        assert!(raw.number(&["CLIENT", "KILL", "USER", "bob"]) >= 1);
+        let over = std::time::Instant::now() + Duration::from_secs(10);
+        while calls.load(Ordering::SeqCst) < before + 2 {
+            assert!(std::time::Instant::now() < over, "both lines are made anew");
+            // The line of renewals is made anew by the next renewal, that of claims by the next claim; one that
+            // was written into the cut line may fail.
+            if let Ok(Some(other)) = tenure.mutex("other").try_acquire().await {
+                other.release().await.unwrap();
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        tenure.mutex("other").acquire().await.unwrap().release().await.unwrap();
+        assert!(lease.is_held());
+    }
+    assert_eq!(lease.release().await.unwrap(), crate::Released::Released);
 }

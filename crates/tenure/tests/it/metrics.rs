@@ -91,7 +91,8 @@ fn golden_page() {
     }
     // Those of an engine with a server, from where they are made.
     for line in include_str!("../../src/engine/redis/lane.rs").lines() {
-        let Some((kind, rest)) = line.split_once("metrics::").and_then(|(_, made)| made.split_once("!(\"")) else {
+        let Some((kind, rest)) = line.split_once("metrics::").and_then(|(_, made)| made.split_once("!(\""))
+        else {
             continue;
         };
         let name = rest.split('"').next().unwrap().to_owned();

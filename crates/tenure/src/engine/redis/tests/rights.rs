@@ -159,7 +159,8 @@ async fn a_rotated_password_costs_nothing() {
     let server = Server::start();
     let mut raw = server.raw();
     raw.text(&["ACL", "SETUSER", "bob", "reset", "on", ">pw0", "~*", "&*", "+@all"]);
-    let (password, calls) = (Arc::new(std::sync::Mutex::new("pw0".to_owned())), Arc::new(AtomicUsize::new(0)));
+    let (password, calls) =
+        (Arc::new(std::sync::Mutex::new("pw0".to_owned())), Arc::new(AtomicUsize::new(0)));
     let (asked, counted, background) = (password.clone(), calls.clone(), Background::threads().unwrap());
     let credentials = move || {
         counted.fetch_add(1, Ordering::SeqCst);

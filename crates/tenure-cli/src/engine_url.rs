@@ -13,8 +13,8 @@ use tenure::engine::sqlite;
 pub(crate) struct EngineArgs {
     /// The engine's URL, such as redis://127.0.0.1:6379.
     ///
-    /// sqlite:PATH is a file on this machine, redis: and rediss: are one Redis server; memory: excludes
-    /// nobody and is for trying.
+    /// sqlite:PATH is a file on this machine; redis:, rediss: and redis+unix: are one Redis server; memory:
+    /// excludes nobody and is for trying.
     ///
     /// Without it TENURE_URL counts, then the first line of the file named by TENURE_URL_FILE. A
     /// password belongs in that file: others on the machine can read arguments. Without any of them it is

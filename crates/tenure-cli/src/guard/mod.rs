@@ -224,7 +224,11 @@ impl Guard {
         let now = Moment::now();
         if self.phase == Phase::Running && self.begin_at().is_some_and(|begin| now >= begin) {
             self.report(Report::Late);
-            self.end(self.terms.grace, true);
+            match self.terms.on_lost {
+                // Nobody is asked first.
+                OnLost::Kill => self.kill(),
+                OnLost::Terminate | OnLost::Ignore => self.end(self.terms.grace, true),
+            }
         }
         if let Phase::Ending { kill_at } = self.phase
             && now >= kill_at
@@ -254,6 +258,12 @@ impl Guard {
             Phase::Ending { kill_at: before } => Phase::Ending { kill_at: before.min(kill_at) },
             Phase::Killing => Phase::Killing,
         };
+    }
+
+    /// Has everything killed, from now on.
+    fn kill(&mut self) {
+        self.everyone = true;
+        self.phase = Phase::Killing;
     }
 
     /// Rings when something is to be done next. This clock runs on while the machine is suspended.
@@ -320,10 +330,7 @@ impl Guard {
                 other => self.family.signal(other),
             },
             Order::End => self.end(self.terms.grace, true),
-            Order::Kill => {
-                self.everyone = true;
-                self.phase = Phase::Killing;
-            }
+            Order::Kill => self.kill(),
         }
     }
 }

@@ -370,7 +370,11 @@ fn number(reply: &Value) -> Result<u64> {
 }
 
 /// How its URLs are written.
-pub(super) const URLS: &[&str] = &["redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]", "rediss://… (over TLS)"];
+pub(super) const URLS: &[&str] = &[
+    "redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]",
+    "rediss://… (over TLS)",
+    "redis+unix://[USER:PASSWORD@]/PATH",
+];
 
 /// What it promises, unless `max_ttl` makes the longest term shorter.
 pub(super) fn promises() -> Promises {

@@ -135,6 +135,29 @@ async fn r3_acquiring_from_a_frozen_server_leaves_nothing(h) needs [Faults] {
     stays_empty(h).await;
 }
 
+/// A frozen server takes in no more than its line holds: whoever asks is told in time all the same.
+async fn a_line_that_takes_no_more(h) needs [Faults] {
+    let (faults, tenure, base) = (h.faults().expect("needed"), h.tenure().await, key("full-line"));
+    faults.pause().await;
+    // More than the buffers on the way hold, while one flight fits into that of a TLS session.
+    let value = vec![b'x'; 1000];
+    let asking: Vec<_> = (0..12_000)
+        .map(|number| {
+            let lock = tenure.mutex(format!("{base}/{number}")).ttl(LONG).value(&value);
+            tokio::spawn(async move { lock.try_acquire().await })
+        })
+        .collect();
+    for asked in asking {
+        let answer = within(RECOVERY, "an answer", asked).await.expect("no panic");
+        assert_eq!(answer.expect_err("the server is frozen").kind(), ErrorKind::Unavailable);
+    }
+    faults.resume().await;
+    let lock = tenure.mutex(&base).ttl(LONG);
+    let lease = within(RECOVERY, "the lock", lock.acquire()).await.expect("acquired");
+    lease.release().await.expect("released");
+    stays_empty(h).await;
+}
+
 /// A cancelled acquire leaves nothing, though its request is carried out later.
 async fn r3_cancelled_acquire_leaves_nothing(h) needs [Faults] {
     let (faults, tenure, key) = (h.faults().expect("needed"), h.tenure().await, key("cancelled"));

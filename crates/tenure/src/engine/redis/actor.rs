@@ -183,7 +183,11 @@ impl Actor {
                     self.deliver(push);
                 }
                 Ok(Some(reply)) => self.replies.push(reply),
-                Err(nonsense) => return Err(Error::new(ErrorKind::Internal, nonsense.0)),
+                Err(nonsense) => {
+                    // What came before it is sound, and must not be taken for answers on the next line.
+                    self.complete()?;
+                    return Err(Error::new(ErrorKind::Internal, nonsense.0));
+                }
             }
         }
     }

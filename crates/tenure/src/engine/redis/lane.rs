@@ -92,7 +92,8 @@ impl Shared {
             drop(lane);
             let written = line.out.poll(&mut line.writer, cx);
             lane = self.lock();
-            let more = all && line.out.unsent() == 0;
+            // A line that took it all, but still has to be flushed (TLS), has told the task to wait.
+            let more = all && line.out.is_done();
             lane.give_back(line, written);
             if !more && lane.broken.is_none() {
                 return Ok(());

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::pin::Pin;
@@ -26,6 +27,18 @@ const OLDEST_SERVER: (u32, u32) = (6, 2);
 pub(super) struct Link {
     reader: Box<dyn AsyncRead + Unpin + Send>,
     pub(super) incoming: Incoming,
+    /// The socket, where somebody else may be writing when the line is given up.
+    socket: Option<OwnedFd>,
+}
+
+/// From now on nothing more gets through, not even from a caller that was stopped before its write: its
+/// request is being undone.
+impl Drop for Link {
+    fn drop(&mut self) {
+        if let Some(socket) = &self.socket {
+            let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Both);
+        }
+    }
 }
 
 impl fmt::Debug for Link {
@@ -35,8 +48,8 @@ impl fmt::Debug for Link {
 }
 
 impl Link {
-    fn new(reader: impl AsyncRead + Unpin + Send + 'static) -> Link {
-        Link { reader: Box::new(reader), incoming: Incoming::new() }
+    fn new(reader: impl AsyncRead + Unpin + Send + 'static, socket: Option<OwnedFd>) -> Link {
+        Link { reader: Box::new(reader), incoming: Incoming::new(), socket }
     }
 
     /// Reads what there is; ready with 0 at the end of the line.
@@ -149,8 +162,9 @@ async fn open_local(options: &Options, path: &Path) -> Result<(Link, Writer)> {
         return Err(Error::new(ErrorKind::Invalid, "a socket on this machine has no TLS"));
     }
     let stream = UnixStream::connect(path).await.map_err(|error| no_socket(options, path, error))?;
+    let socket = stream.as_fd().try_clone_to_owned().map_err(broken(options))?;
     let (reader, writer) = stream.into_split();
-    Ok((Link::new(reader), Writer::Local(writer)))
+    Ok((Link::new(reader, Some(socket)), Writer::Local(writer)))
 }
 
 fn no_socket(options: &Options, path: &Path, error: io::Error) -> Error {
@@ -186,15 +200,17 @@ async fn open_line(options: &Options) -> Result<(Link, Writer)> {
     let stream = TcpStream::connect((options.host.as_str(), options.port)).await.map_err(broken(options))?;
     stream.set_nodelay(true).map_err(broken(options))?;
     let Some(config) = &options.tls else {
+        let socket = stream.as_fd().try_clone_to_owned().map_err(broken(options))?;
         let (reader, writer) = stream.into_split();
-        return Ok((Link::new(reader), Writer::Plain(writer)));
+        return Ok((Link::new(reader, Some(socket)), Writer::Plain(writer)));
     };
     let connector = tokio_rustls::TlsConnector::from(config.clone());
     let stream = connector.connect(options.server_name()?, stream).await.map_err(|error| {
         broken(options)(error).advice("check that the server speaks TLS on this port, and its certificate")
     })?;
     let (reader, writer) = tokio::io::split(stream);
-    Ok((Link::new(reader), Writer::Tls(Box::new(writer))))
+    // There only the connection's task writes.
+    Ok((Link::new(reader, None), Writer::Tls(Box::new(writer))))
 }
 
 struct Dialog {

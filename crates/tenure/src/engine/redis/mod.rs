@@ -435,9 +435,12 @@ impl Engine for Redis {
         let release = async {
             exclusive(stake.mode)?;
             let names = Names::new(&self.prefix, &stake.key)?;
-            self.pushes.forget(stake.owner);
             let request = calls::release(names, stake.owner, &self.counter, self.commands.floor());
-            match number(&self.commands.ask_one(request).await?)? {
+            let answered = self.commands.ask(request);
+            // Only now: a grant that is pushed to nobody is handed back, and that must not come first, for
+            // then it would seem that there was nothing left to release.
+            self.pushes.forget(stake.owner);
+            match number(&answered.await?.pop().unwrap_or(Value::Nil))? {
                 0 => Ok(Released::WasLost),
                 _ => Ok(Released::Released),
             }

@@ -24,8 +24,9 @@ pub(crate) enum Command {
     /// Run a command while holding a lock.
     ///
     /// The lock is released when nothing of the command's process group is left. The command finds TENURE_KEY,
-    /// TENURE_TOKEN, TENURE_OWNER and TENURE_ENGINE in its environment. If the lock is lost, or `tenure` is
-    /// killed or stopped, the command is ended before the lock can be somebody else's.
+    /// TENURE_TOKEN, TENURE_OWNER and TENURE_ENGINE in its environment. If `tenure` is
+    /// killed or stopped, or cannot renew the lock, the command is ended before the lock can be somebody
+    /// else's; if the lock is taken away (`tenure release --force`), as soon as that is noticed.
     #[command(after_help = format!("{}\n\n{}", run::EXAMPLES, exit::HELP))]
     Run(Run),
 

@@ -35,7 +35,7 @@ Examples:
 
 It writes one JSON object a line: waiting, granted, renewed (with --renewals), lost, released. Every one has
 v, event, at, key and engine. It ends when its standard input ends, when a signal comes, or when nobody
-reads its output any more; then it has released the lock.
+reads its output any more; then it releases the lock. If that fails it says so; the term ends it then.
 
 Exit codes:
   0    released after the input's end
@@ -323,11 +323,11 @@ impl Teller<'_> {
     /// Releases, tells of it, and ends as told, unless the lock had been lost.
     async fn release(&self, lease: Lease, exit: Exit) -> Exit {
         let token = lease.token().to_string();
+        let cause = if lease.remaining().is_zero() { "expired" } else { "taken" };
         let event = match lease.release().await {
             Ok(Released::Released) => Event::Released { about: self.about(), token },
             Ok(Released::WasLost) => {
-                let _ =
-                    streams::print(&json::line(&Event::Lost { about: self.about(), token, cause: "taken" }));
+                let _ = streams::print(&json::line(&Event::Lost { about: self.about(), token, cause }));
                 return Exit::Lost;
             }
             Err(error) => {

@@ -9,7 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use rustix::process::{self, Pid};
+use rustix::process::{self, Pid, Signal, WaitId, WaitIdOptions};
 use tenure::Moment;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::net::UnixStream;
@@ -84,6 +84,15 @@ impl Guarded {
     /// that shows in time ([`take_over`](Guarded::take_over)).
     pub(crate) fn order(&self, order: Order) {
         let _ = self.orders.try_write(format!("{order}\n").as_bytes());
+    }
+
+    /// A guard that somebody stopped would see neither the command's end nor the clock: it goes on.
+    pub(crate) fn keep_going(&self) {
+        let Some(guard) = i32::try_from(self.guard.id()).ok().and_then(Pid::from_raw) else { return };
+        let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
+        if matches!(process::waitid(WaitId::Pid(guard), options), Ok(Some(_))) {
+            let _ = process::kill_process(guard, Signal::CONT);
+        }
     }
 
     /// Waits for the guard's own end, which comes right after its last words.

@@ -64,7 +64,7 @@ pub(crate) struct Run {
 
     /// What becomes of the command when the lock is lost, or cannot be renewed any more.
     ///
-    /// terminate: TERM to its process group so long before the lock can be somebody else's that --grace
+    /// terminate: TERM to its process group so long before validity ends that --grace
     /// is over by then, then KILL. kill: KILL. ignore: it is said and the command runs on, without
     /// a lock. In each case `tenure` ends with 76.
     #[arg(long, value_name = "WHAT", default_value = "terminate")]

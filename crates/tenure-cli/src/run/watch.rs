@@ -115,7 +115,13 @@ impl<'a> Watch<'a> {
         [held, self.overdue].into_iter().flatten().fold(tick, |pause, moment| pause.min(moment.since(now)))
     }
 
+    /// When a guard that should have finished has not done so in time.
+    fn latest(&self) -> Moment {
+        self.lease.valid_until() - self.terms.term / 100
+    }
+
     fn look_at_the_clock(&mut self) {
+        self.guarded.keep_going();
         let valid_until = self.lease.valid_until();
         if valid_until > self.terms.valid_until {
             self.terms.valid_until = valid_until;
@@ -124,7 +130,8 @@ impl<'a> Watch<'a> {
         let Some(most) = self.args.max_hold else { return };
         if self.why.is_none() && self.status.is_none() && Moment::now() >= self.granted + most {
             self.why = Some(Why::MaxHold);
-            self.overdue = Some(Moment::now() + self.terms.grace + OVERDUE);
+            let patience = Moment::now() + self.terms.grace + OVERDUE;
+            self.overdue = Some(patience.min(self.latest()));
             self.guarded.order(Order::End);
             let key = shown(&self.args.key);
             say::line(&format!("\"{key}\" has been held for {most:?} (--max-hold); the command is ended"));
@@ -169,7 +176,7 @@ impl<'a> Watch<'a> {
             OnLost::Terminate | OnLost::Kill => "the command is ended",
         };
         if self.args.on_lost != OnLost::Ignore {
-            self.overdue = Some(self.lease.valid_until() - self.terms.term / 100);
+            self.overdue = Some(self.latest());
         }
         say::line(&format!("lost \"{}\": {reason}; {then}", shown(&self.args.key)));
     }

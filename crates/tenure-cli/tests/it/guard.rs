@@ -200,6 +200,18 @@ fn a_stopped_guard_is_relieved_in_time() {
     assert_eq!(end.code(), 76, "{}", end.err);
 }
 
+/// A guard that was stopped for no reason goes on, so the command's end is seen.
+#[test]
+fn a_stopped_guard_goes_on() {
+    let bench = Bench::new();
+    let script = "echo $$ > started; sleep 0.3; exit 5";
+    let run = bench.run(&["--ttl", "2s", "k", "--", "sh", "-c", script]);
+    until_written(&bench.file("started"));
+    kill(&guard_of(&run), Signal::STOP);
+    assert_eq!(run.end().code(), 5);
+    assert_eq!(bench.traces(), [""; 0]);
+}
+
 /// The command never sees what only the guard has.
 #[test]
 fn the_command_inherits_no_open_file() {

@@ -25,7 +25,9 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
+use tokio::task::JoinSet;
 
 use self::clients::Folder;
 use self::clock::{Boot, StoreClock};
@@ -167,23 +169,30 @@ impl Sqlite {
         &self,
         work: impl FnMut(&mut Flight<'_>) -> Step<T> + Send + 'static,
     ) -> Result<T> {
-        self.ask_within(LIMIT, false, work).await
+        let timer = patience(self.background.requests(), LIMIT);
+        self.ask_within(LIMIT, timer, false, work).await
     }
 
     async fn ask_within<T: Send + 'static>(
         &self,
         limit: Duration,
+        timer: impl Future<Output = ()>,
         first: bool,
         work: impl FnMut(&mut Flight<'_>) -> Step<T> + Send + 'static,
     ) -> Result<T> {
         let asked = self.queue.ask(first, work)?;
-        match tokio::time::timeout(limit, asked.answer).await {
+        let answer = tokio::select! {
+            biased;
+            answer = asked.answer => Ok(answer),
+            () = timer => Err(()),
+        };
+        match answer {
             Ok(Ok(answer)) => answer,
             Ok(Err(_)) if asked.stage.was_begun() => {
                 Err(Error::new(ErrorKind::Internal, "the thread at the database failed").maybe())
             }
             Ok(Err(_)) => Err(Error::new(ErrorKind::Closed, "the client was closed")),
-            Err(_) => {
+            Err(()) => {
                 let what = format!("{} could not be written for {limit:?}", self.path.display());
                 let error = Error::new(ErrorKind::Unavailable, what)
                     .advice("look for a process that is stopped in the middle of a write, or a slow disk");
@@ -264,6 +273,16 @@ impl Drop for Sqlite {
     }
 }
 
+/// Is over after `limit`, by a timer of one of the client's own runtimes: the caller's may have none. Never, once
+/// that runtime has ended; then the database's own limits are left.
+async fn patience(runtime: &Handle, limit: Duration) {
+    let mut timer = JoinSet::new();
+    timer.spawn_on(async move { tokio::time::sleep(limit).await }, runtime);
+    if !matches!(timer.join_next().await, Some(Ok(()))) {
+        std::future::pending().await
+    }
+}
+
 fn named(operation: &'static str) -> impl Fn(Error) -> Error {
     move |error| error.operation(operation).engine(ENGINE)
 }
@@ -313,7 +332,9 @@ impl Engine for Sqlite {
         let renew = move |flight: &mut Flight<'_>| {
             asks.iter().map(|stake| flight.renew(stake)).collect::<Step<Vec<_>>>()
         };
-        match self.ask_within(RENEWAL_LIMIT, true, renew).await {
+        // On their own runtime: requests that are stuck must not hold renewals up.
+        let timer = patience(self.background.renewals(), RENEWAL_LIMIT);
+        match self.ask_within(RENEWAL_LIMIT, timer, true, renew).await {
             Ok(kept) => stakes.iter().zip(kept).map(|(stake, kept)| self.renewed(stake, kept)).collect(),
             Err(error) => {
                 let unknown = |stake: &Stake| Renewed::Unknown(about("renew", &stake.key)(error.clone()));

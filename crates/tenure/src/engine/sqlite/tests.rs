@@ -321,3 +321,16 @@ async fn a_client_that_is_being_made_is_not_taken_for_dead() {
     folder.dead().into_iter().for_each(|client| folder.remove(client));
     assert_eq!(std::fs::read_dir(format!("{}.clients", engine.path().display())).unwrap().count(), 1);
 }
+
+#[test]
+fn a_caller_whose_runtime_has_no_timer_is_answered() {
+    let background = Background::threads().unwrap();
+    let folder = tempfile::Builder::new().prefix("tenure-sqlite-").tempdir().unwrap();
+    let bare = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    bare.block_on(async {
+        let engine = Arc::new(Sqlite::at(folder.path().join("locks.sqlite"), &background).await.unwrap());
+        let tenure = Tenure::with_background(engine, background.clone());
+        assert!(tenure.look("a/key").await.unwrap().holders.is_empty());
+        assert!(tenure.held("", 10).await.unwrap().keys.is_empty());
+    });
+}

@@ -214,8 +214,12 @@ impl Sqlite {
                     explain_io(error, "no pipe for wakes can be made beside", &self.path)
                 })?),
             };
-        let (asks, owner) = (claim.clone(), claim.owner);
-        match self.ask(move |flight| flight.claim(&asks)).await? {
+        let (asks, owner, queue) = (claim.clone(), claim.owner, self.queue.clone());
+        let work = move |flight: &mut Flight<'_>| {
+            queue.refuse_if_leaving()?;
+            flight.claim(&asks)
+        };
+        match self.ask(work).await? {
             Claimed::Granted(grant) => {
                 // Whatever was told of an earlier hold is out of date.
                 self.wakes.forget(owner);
@@ -264,6 +268,7 @@ fn prepare(path: &Path, boot: Boot, clock: StoreClock, background: &Background) 
 
 impl Drop for Sqlite {
     fn drop(&mut self) {
+        self.queue.leave();
         // From here on the client is dead for all others, unless a copy lives.
         self.liveness = None;
         self.wakes.close();

@@ -322,6 +322,17 @@ async fn a_claim_that_is_queued_when_the_client_ends_is_not_made() {
 }
 
 #[tokio::test]
+async fn a_pipe_that_was_made_before_something_failed_is_taken_again() {
+    let place = Place::new();
+    let engine = place.open().await;
+    let (folder, id) = (Folder::of(engine.path()), engine.wakes.me().id);
+    drop(folder.make_wakes(id).unwrap());
+    let (held, waits) = (place.claim(), Claim { join: true, ..place.claim() });
+    granted(&engine, &held).await;
+    assert!(is_busy(&engine, &waits).await);
+}
+
+#[tokio::test]
 async fn a_client_that_is_being_made_is_not_taken_for_dead() {
     let place = Place::new();
     let engine = place.open().await;

@@ -53,6 +53,11 @@ impl Wakes {
         Wakes { me, queue, waiters, pipe, closed }
     }
 
+    #[cfg(test)]
+    pub(super) fn me(&self) -> &Me {
+        &self.me
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<Owner, Waiter>> {
         self.waiters.lock().unwrap_or_else(PoisonError::into_inner)
     }

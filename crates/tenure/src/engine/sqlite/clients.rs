@@ -104,7 +104,11 @@ impl Folder {
     /// Makes the pipe through which a client is told. Held open for both, it never ends.
     pub(super) fn make_wakes(&self, id: ClientId) -> io::Result<OwnedFd> {
         let path = self.wakes(id);
-        mknodat(CWD, &path, FileType::Fifo, Mode::from_raw_mode(0o666), 0)?;
+        match mknodat(CWD, &path, FileType::Fifo, Mode::from_raw_mode(0o666), 0) {
+            // The id is ours alone: it is from a time when something after this failed.
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(error.into()),
+        }
         Ok(open(&path, OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?)
     }
 

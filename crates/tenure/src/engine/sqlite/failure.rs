@@ -74,7 +74,8 @@ pub(super) fn explain(error: rusqlite::Error, path: &Path) -> Error {
         Some(ErrorCode::SystemIoFailure) => (
             ErrorKind::Unavailable,
             format!("{file} could not be read or written ({})", extended(&error)),
-            "check the disk and whether it is full",
+            "check the disk and whether it is full; if somebody deleted or replaced the file, stop all that use it, \
+             and delete it with its -wal and -shm",
         ),
         _ => (ErrorKind::Internal, format!("SQLite answered \"{error}\" for {file}"), "please report this"),
     };

@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::LONGEST_QUEUE;
@@ -48,7 +49,7 @@ pub(super) enum To {
     /// A waiter of this client.
     Us,
     /// One of another client.
-    Other(OwnedFd),
+    Other(Arc<OwnedFd>),
 }
 
 /// Somebody is in the way.
@@ -102,6 +103,8 @@ pub(super) struct Flight<'a> {
     counter: Option<u64>,
     /// What was found out about other clients.
     dead: HashMap<ClientId, bool>,
+    /// Kept until the commit: one of each client, however much it is handed.
+    pipes: HashMap<ClientId, Arc<OwnedFd>>,
     pub(super) told: Vec<Told>,
     /// Clients that were found dead; their files can go once this is committed.
     pub(super) buried: Vec<ClientId>,
@@ -122,8 +125,8 @@ impl Line {
 
 impl<'a> Flight<'a> {
     pub(super) fn new(rows: Rows<'a>, me: &'a Me, now: i64) -> Flight<'a> {
-        let (dead, told, buried) = (HashMap::new(), Vec::new(), Vec::new());
-        Flight { rows, me, now, counter: None, dead, told, buried }
+        let (dead, pipes, told, buried) = (HashMap::new(), HashMap::new(), Vec::new(), Vec::new());
+        Flight { rows, me, now, counter: None, dead, pipes, told, buried }
     }
 
     /// Writes what is written once for all that were in it.
@@ -205,9 +208,14 @@ impl<'a> Flight<'a> {
             Some(To::Us)
         } else if self.is_dead(place.client) {
             return Ok(None);
+        } else if let Some(pipe) = self.pipes.get(&place.client) {
+            Some(To::Other(pipe.clone()))
         } else {
             match self.me.folder.reach(place.client) {
-                Reach::Told(pipe) => Some(To::Other(pipe)),
+                Reach::Told(pipe) => {
+                    let pipe = self.pipes.entry(place.client).or_insert(Arc::new(pipe));
+                    Some(To::Other(pipe.clone()))
+                }
                 Reach::Gone => return Ok(None),
                 Reach::Untold => None,
             }

@@ -25,7 +25,9 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
+use tokio::task::JoinSet;
 
 use self::clients::Folder;
 use self::clock::{Boot, StoreClock};
@@ -167,23 +169,30 @@ impl Sqlite {
         &self,
         work: impl FnMut(&mut Flight<'_>) -> Step<T> + Send + 'static,
     ) -> Result<T> {
-        self.ask_within(LIMIT, false, work).await
+        let timer = patience(self.background.requests(), LIMIT);
+        self.ask_within(LIMIT, timer, false, work).await
     }
 
     async fn ask_within<T: Send + 'static>(
         &self,
         limit: Duration,
+        timer: impl Future<Output = ()>,
         first: bool,
         work: impl FnMut(&mut Flight<'_>) -> Step<T> + Send + 'static,
     ) -> Result<T> {
         let asked = self.queue.ask(first, work)?;
-        match tokio::time::timeout(limit, asked.answer).await {
+        let answer = tokio::select! {
+            biased;
+            answer = asked.answer => Ok(answer),
+            () = timer => Err(()),
+        };
+        match answer {
             Ok(Ok(answer)) => answer,
             Ok(Err(_)) if asked.stage.was_begun() => {
                 Err(Error::new(ErrorKind::Internal, "the thread at the database failed").maybe())
             }
             Ok(Err(_)) => Err(Error::new(ErrorKind::Closed, "the client was closed")),
-            Err(_) => {
+            Err(()) => {
                 let what = format!("{} could not be written for {limit:?}", self.path.display());
                 let error = Error::new(ErrorKind::Unavailable, what)
                     .advice("look for a process that is stopped in the middle of a write, or a slow disk");
@@ -205,8 +214,12 @@ impl Sqlite {
                     explain_io(error, "no pipe for wakes can be made beside", &self.path)
                 })?),
             };
-        let (asks, owner) = (claim.clone(), claim.owner);
-        match self.ask(move |flight| flight.claim(&asks)).await? {
+        let (asks, owner, queue) = (claim.clone(), claim.owner, self.queue.clone());
+        let work = move |flight: &mut Flight<'_>| {
+            queue.refuse_if_leaving()?;
+            flight.claim(&asks)
+        };
+        match self.ask(work).await? {
             Claimed::Granted(grant) => {
                 // Whatever was told of an earlier hold is out of date.
                 self.wakes.forget(owner);
@@ -255,12 +268,23 @@ fn prepare(path: &Path, boot: Boot, clock: StoreClock, background: &Background) 
 
 impl Drop for Sqlite {
     fn drop(&mut self) {
+        self.queue.leave();
         // From here on the client is dead for all others, unless a copy lives.
         self.liveness = None;
         self.wakes.close();
         self.queue.close();
         // What the program leaves behind when it ends before that is removed by the next client.
         let _ = self.ended.get_mut().unwrap_or_else(PoisonError::into_inner).recv_timeout(LEAVING);
+    }
+}
+
+/// Is over after `limit`, by a timer of one of the client's own runtimes: the caller's may have none. Never, once
+/// that runtime has ended; then the database's own limits are left.
+async fn patience(runtime: &Handle, limit: Duration) {
+    let mut timer = JoinSet::new();
+    timer.spawn_on(async move { tokio::time::sleep(limit).await }, runtime);
+    if !matches!(timer.join_next().await, Some(Ok(()))) {
+        std::future::pending().await
     }
 }
 
@@ -313,7 +337,9 @@ impl Engine for Sqlite {
         let renew = move |flight: &mut Flight<'_>| {
             asks.iter().map(|stake| flight.renew(stake)).collect::<Step<Vec<_>>>()
         };
-        match self.ask_within(RENEWAL_LIMIT, true, renew).await {
+        // On their own runtime: requests that are stuck must not hold renewals up.
+        let timer = patience(self.background.renewals(), RENEWAL_LIMIT);
+        match self.ask_within(RENEWAL_LIMIT, timer, true, renew).await {
             Ok(kept) => stakes.iter().zip(kept).map(|(stake, kept)| self.renewed(stake, kept)).collect(),
             Err(error) => {
                 let unknown = |stake: &Stake| Renewed::Unknown(about("renew", &stake.key)(error.clone()));

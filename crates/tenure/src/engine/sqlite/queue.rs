@@ -97,6 +97,7 @@ pub(super) struct Queue {
 struct Inside {
     renewals: VecDeque<Waiting>,
     others: VecDeque<Waiting>,
+    leaving: bool,
     closed: bool,
 }
 
@@ -166,6 +167,20 @@ impl Queue {
             }
         }
         taken
+    }
+
+    /// From here on nothing new may be made for this client, not even by what is queued already. Said before the
+    /// client is dead for others: once they have removed what it had, they look for nothing of it any more.
+    pub(super) fn leave(&self) {
+        self.lock().leaving = true;
+    }
+
+    /// Refuses where the client leaves. Within a transaction: whoever removes what is left comes before or after it.
+    pub(super) fn refuse_if_leaving(&self) -> Result<()> {
+        match self.lock().leaving {
+            true => Err(Error::new(ErrorKind::Closed, "the client was closed")),
+            false => Ok(()),
+        }
     }
 
     /// No more is taken in.

@@ -296,6 +296,42 @@ async fn a_client_with_nothing_left_removes_its_files_though_a_copy_of_its_liven
     drop(copy);
 }
 
+/// Another client finds us dead and removes our files before our claim has had its turn.
+#[tokio::test]
+async fn a_claim_that_is_queued_when_the_client_ends_is_not_made() {
+    let place = Place::new();
+    let engine = Arc::new(place.open().await);
+    let (folder, queue) = (Folder::of(engine.path()), engine.queue.clone());
+    let slow = rusqlite::Connection::open(place.path()).unwrap();
+    slow.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let (claiming, claim) = (engine.clone(), place.claim());
+    let asked = tokio::spawn(async move { claiming.claim(&claim).await });
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    asked.abort();
+    assert!(asked.await.unwrap_err().is_cancelled());
+    drop(engine);
+    let dead = folder.dead();
+    assert_eq!(dead.len(), 1);
+    dead.into_iter().for_each(|client| folder.remove(client));
+    slow.execute_batch("ROLLBACK").unwrap();
+    while Arc::strong_count(&queue) > 1 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let holds: i64 = slow.query_row("SELECT count(*) FROM holds", [], |row| row.get(0)).unwrap();
+    assert_eq!(holds, 0, "nobody could tell that it is dead");
+}
+
+#[tokio::test]
+async fn a_pipe_that_was_made_before_something_failed_is_taken_again() {
+    let place = Place::new();
+    let engine = place.open().await;
+    let (folder, id) = (Folder::of(engine.path()), engine.wakes.me().id);
+    drop(folder.make_wakes(id).unwrap());
+    let (held, waits) = (place.claim(), Claim { join: true, ..place.claim() });
+    granted(&engine, &held).await;
+    assert!(is_busy(&engine, &waits).await);
+}
+
 #[tokio::test]
 async fn a_client_that_is_being_made_is_not_taken_for_dead() {
     let place = Place::new();
@@ -320,4 +356,17 @@ async fn a_client_that_is_being_made_is_not_taken_for_dead() {
     granted(&engine, &Claim { owner, ..place.claim() }).await;
     folder.dead().into_iter().for_each(|client| folder.remove(client));
     assert_eq!(std::fs::read_dir(format!("{}.clients", engine.path().display())).unwrap().count(), 1);
+}
+
+#[test]
+fn a_caller_whose_runtime_has_no_timer_is_answered() {
+    let background = Background::threads().unwrap();
+    let folder = tempfile::Builder::new().prefix("tenure-sqlite-").tempdir().unwrap();
+    let bare = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    bare.block_on(async {
+        let engine = Arc::new(Sqlite::at(folder.path().join("locks.sqlite"), &background).await.unwrap());
+        let tenure = Tenure::with_background(engine, background.clone());
+        assert!(tenure.look("a/key").await.unwrap().holders.is_empty());
+        assert!(tenure.held("", 10).await.unwrap().keys.is_empty());
+    });
 }

@@ -53,6 +53,11 @@ impl Wakes {
         Wakes { me, queue, waiters, pipe, closed }
     }
 
+    #[cfg(test)]
+    pub(super) fn me(&self) -> &Me {
+        &self.me
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<Owner, Waiter>> {
         self.waiters.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -99,7 +104,9 @@ impl Wakes {
 
     /// It does not wait any more.
     pub(super) fn forget(&self, owner: Owner) {
-        self.lock().remove(&owner);
+        // Dropped after the lock is let go: the end of a mailbox wakes whoever waits for it.
+        let forgotten = self.lock().remove(&owner);
+        drop(forgotten);
     }
 
     /// Tells a waiter of this client. If nobody listens, what was handed over is given back.
@@ -219,13 +226,17 @@ impl Drop for Mailbox {
         if let Ok(grant) = receiver.try_recv() {
             return self.wakes.hand_back(&self.key, self.owner, grant.raw);
         }
+        // Dropped after the lock is let go, as in `forget`.
+        let (mut closed, mut forgotten) = (Vec::new(), None);
         let mut waiters = self.wakes.lock();
         if let Some(waiter) = waiters.get_mut(&self.owner) {
-            waiter.mailboxes.retain(|mailbox| !mailbox.is_closed());
+            closed.extend(waiter.mailboxes.extract_if(.., |mailbox| mailbox.is_closed()));
             if waiter.mailboxes.is_empty() {
-                waiters.remove(&self.owner);
+                forgotten = waiters.remove(&self.owner);
             }
         }
+        drop(waiters);
+        drop((closed, forgotten));
     }
 }
 

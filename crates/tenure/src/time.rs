@@ -123,6 +123,17 @@ pub(crate) fn read_span(name: &str, text: &str) -> Result<Duration> {
     number.checked_mul(unit).map(Duration::from_millis).ok_or_else(refuse)
 }
 
+/// Reads `max_ttl` of a URL: the longest term, within an engine's own bounds.
+#[cfg(any(feature = "redis", feature = "sqlite"))]
+pub(crate) fn read_longest_term(text: &str, shortest: Duration, longest: Duration) -> Result<Duration> {
+    let span = read_span("max_ttl", text)?;
+    if span < shortest {
+        let what = format!("a max_ttl of {span:?} is shorter than the shortest term, {shortest:?}");
+        return Err(Error::new(ErrorKind::Invalid, what));
+    }
+    Ok(span.min(longest))
+}
+
 /// Whole days as such: nobody reads 2592000s.
 fn in_days(span: Duration) -> String {
     const DAY: u64 = 86_400;

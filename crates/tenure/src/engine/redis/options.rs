@@ -11,7 +11,7 @@ use url::Url;
 
 use super::names;
 use crate::error::{Error, ErrorKind, Result};
-use crate::time::read_span;
+use crate::time::read_longest_term;
 
 /// How long a request may take, unless said otherwise.
 pub const DEFAULT_REQUEST_LIMIT: Duration = Duration::from_secs(2);
@@ -116,7 +116,7 @@ impl Options {
         for (name, value) in url.query_pairs() {
             match &*name {
                 "prefix" => options = options.prefix(&value)?,
-                "max_ttl" => options.longest_term = longest(&value)?,
+                "max_ttl" => options.longest_term = read_longest_term(&value, SHORTEST_TERM, LONGEST_TERM)?,
                 "ca" => ca = Some(value.into_owned()),
                 "db" if local.is_some() => options.database = database(&value)?,
                 // The client's default term; the client reads and checks it.
@@ -230,17 +230,6 @@ fn unescape(text: &str, what: &str) -> Result<String> {
         rest = if byte.is_some() { &tail[2..] } else { tail };
     }
     String::from_utf8(bytes).map_err(|_| invalid(format!("the {what} in the URL is not UTF-8")))
-}
-
-/// Reads the longest term.
-fn longest(text: &str) -> Result<Duration> {
-    let span = read_span("max_ttl", text)?;
-    if span < SHORTEST_TERM {
-        return Err(invalid(format!(
-            "a max_ttl of {span:?} is shorter than the shortest term, {SHORTEST_TERM:?}"
-        )));
-    }
-    Ok(span.min(LONGEST_TERM))
 }
 
 fn tls_config(ca: Option<&Path>) -> Result<rustls::ClientConfig> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::{LONGEST_TERM, SHORTEST_TERM};
 use crate::error::{Error, ErrorKind, Result};
-use crate::time::read_span;
+use crate::time::read_longest_term;
 
 /// What a URL says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl Options {
             match name {
                 // The client's default term; the client reads and checks it.
                 "ttl" => {}
-                "max_ttl" => options.longest_term = longest(value)?,
+                "max_ttl" => options.longest_term = read_longest_term(value, SHORTEST_TERM, LONGEST_TERM)?,
                 other => {
                     let what = format!("the URL has an unknown parameter \"{}\"", other.escape_debug());
                     return Err(invalid(what).advice("known are ttl and max_ttl; write a ? in a path as %3F"));
@@ -96,16 +96,6 @@ fn unescape(text: &str) -> Result<OsString> {
         bytes.push(byte);
     }
     Ok(OsString::from_vec(bytes))
-}
-
-fn longest(text: &str) -> Result<Duration> {
-    let span = read_span("max_ttl", text)?;
-    if span < SHORTEST_TERM {
-        return Err(invalid(format!(
-            "a max_ttl of {span:?} is shorter than the shortest term, {SHORTEST_TERM:?}"
-        )));
-    }
-    Ok(span.min(LONGEST_TERM))
 }
 
 #[cfg(test)]
